@@ -12,12 +12,12 @@ use http::Uri;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
-    ANSWER_BYTES_MAX, BACKUP_BYTES_MAX, BackupRequest, ChangeAttestationRequest, Cluster,
-    CreateClusterRequest, CreateDialTokenRequest, CreateDialTokenResponse, CreateTokenRequest,
-    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, DialToken, EnrolledAgent,
-    GetAttestationRequest, GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, InForce,
-    ListAgentsRequest, ListClustersRequest, ListDialTokensRequest, ListRevokedUsersRequest,
-    ListTokensRequest, RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest, RevokeAgentRequest,
+    ANSWER_BYTES_MAX, ChangeAttestationRequest, Cluster, CreateClusterRequest, CreateDialTokenRequest,
+    CreateDialTokenResponse, CreateTokenRequest, CreateTokenResponse, DeleteClusterRequest,
+    DeleteClusterResponse, DialToken, EnrolledAgent, ExportRequest, ExportResponse, GetAttestationRequest,
+    GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, InForce, ListAgentsRequest,
+    ListClustersRequest, ListDialTokensRequest, ListRevokedUsersRequest, ListTokensRequest,
+    RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest, RevokeAgentRequest,
     RevokeDialTokenRequest, RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token,
     UndeleteClusterRequest, UndeleteClusterResponse, UpdateClusterRequest, Users, WatchClustersRequest,
     WatchClustersResponse,
@@ -45,6 +45,12 @@ pub(crate) struct Admin {
 /// A stream of changes to clusters.
 pub(crate) struct ClusterWatch {
     events: Streaming<WatchClustersResponse>,
+    endpoint: AdminEndpoint,
+}
+
+/// The pieces of an export, as the server sends them.
+pub(crate) struct RecordPieces {
+    pieces: Streaming<ExportResponse>,
     endpoint: AdminEndpoint,
 }
 
@@ -85,8 +91,6 @@ pub(crate) enum AdminError {
     UnusableAnswer(String, &'static str),
     #[error("the server at {0} does not know this request; use the tombolo of the server's version")]
     Unimplemented(AdminEndpoint),
-    #[error("the server at {0} sends more than {BACKUP_BYTES_MAX} bytes, which no backup has")]
-    BackupTooLarge(AdminEndpoint),
     #[error("the server at {0} ended the connection: {1}")]
     ConnectionEnded(AdminEndpoint, String),
     #[error(
@@ -248,23 +252,23 @@ impl Admin {
         in_time(&self.endpoint, response).await.map(drop)
     }
 
-    /// A copy of the server's records, complete.
-    pub(crate) async fn backup(&mut self) -> Result<Vec<u8>, AdminError> {
-        let mut chunks = in_time(&self.endpoint, self.client.backup(BackupRequest {})).await?.into_inner();
-        let mut copy = Vec::new();
-        while let Some(response) = in_time(&self.endpoint, chunks.message()).await? {
-            copy.extend(response.chunk);
-            if copy.len() as u64 > BACKUP_BYTES_MAX {
-                return Err(AdminError::BackupTooLarge(self.endpoint.clone()));
-            }
-        }
-        Ok(copy)
+    /// Begins an export of the server's records.
+    pub(crate) async fn export(&mut self) -> Result<RecordPieces, AdminError> {
+        let pieces = in_time(&self.endpoint, self.client.export(ExportRequest {})).await?.into_inner();
+        Ok(RecordPieces { pieces, endpoint: self.endpoint.clone() })
     }
 
     /// The server's version, addresses and counts.
     pub(crate) async fn server_info(&mut self) -> Result<GetServerInfoResponse, AdminError> {
         let response = self.client.get_server_info(GetServerInfoRequest {});
         Ok(in_time(&self.endpoint, response).await?.into_inner())
+    }
+}
+
+impl RecordPieces {
+    /// The next bytes of the export; `None` once the server has sent all of them.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, AdminError> {
+        Ok(in_time(&self.endpoint, self.pieces.message()).await?.map(|response| response.chunk))
     }
 }
 

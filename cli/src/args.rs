@@ -44,7 +44,7 @@ pub(crate) use kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
 pub(crate) use passthrough::PassthroughArgs;
 pub(crate) use policies::{PolicyCheck, PolicyCommand, PolicyExplain, PolicyOutput};
 pub(crate) use proxy::ProxyArgs;
-pub(crate) use server::{ServerBackup, ServerCommand, ServerRestore};
+pub(crate) use server::{ServerCommand, ServerExport, ServerImport};
 pub(crate) use users::{
     DialTokenCommand, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, UserCommand,
     UserList, UserRestore, UserRevoke, UserTokenCommand, UserTokenCreate, UserTokenHash,

@@ -27,7 +27,7 @@ pub(crate) enum Existing {
 }
 
 /// A file that was written and synced under a temporary name. [`StagedFile::persist`] gives it its own name; a drop removes it.
-struct StagedFile {
+pub(crate) struct StagedFile {
     file: NamedTempFile,
     path: PathBuf,
 }
@@ -115,19 +115,10 @@ pub(crate) fn check_absent(path: &Path, existing: Existing) -> Result<(), WriteE
 /// Writes and syncs a hidden file in the directory of its final path.
 fn stage(new: NewFile) -> Result<StagedFile, WriteError> {
     let NewFile { path, contents, mode } = new;
-    let written = (|| {
-        let mut file = Builder::new()
-            .prefix(".tombolo-")
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(parent(&path))?;
-        file.write_all(&contents)?;
-        file.as_file().sync_all()?;
-        Ok(file)
-    })();
-    match written {
-        Ok(file) => Ok(StagedFile { file, path }),
-        Err(error) => Err(WriteError::Io(path, error)),
-    }
+    let mut staged = StagedFile::create(path, mode)?;
+    staged.write(&contents)?;
+    staged.sync()?;
+    Ok(staged)
 }
 
 impl NewFile {
@@ -143,6 +134,35 @@ impl NewFile {
 }
 
 impl StagedFile {
+    /// Begins a file that only its owner reads, for what comes piece by piece.
+    pub(crate) fn begin(path: PathBuf) -> Result<Self, WriteError> {
+        Self::create(path, 0o600)
+    }
+
+    fn create(path: PathBuf, mode: u32) -> Result<Self, WriteError> {
+        let mut builder = Builder::new();
+        builder.prefix(".tombolo-").permissions(Permissions::from_mode(mode));
+        match builder.tempfile_in(parent(&path)) {
+            Ok(file) => Ok(Self { file, path }),
+            Err(error) => Err(WriteError::Io(path, error)),
+        }
+    }
+
+    /// Adds bytes at the end.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        self.file.write_all(bytes).map_err(|error| WriteError::Io(self.path.clone(), error))
+    }
+
+    fn sync(&self) -> Result<(), WriteError> {
+        self.file.as_file().sync_all().map_err(|error| WriteError::Io(self.path.clone(), error))
+    }
+
+    /// Syncs the file, and gives it its name.
+    pub(crate) fn complete(self, existing: Existing) -> Result<(), WriteError> {
+        self.sync()?;
+        self.persist(existing)
+    }
+
     /// Renames the file to its own name, atomically, and syncs the directory.
     fn persist(self, existing: Existing) -> Result<(), WriteError> {
         let Self { file, path } = self;

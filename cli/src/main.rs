@@ -5,7 +5,6 @@ mod agents;
 mod args;
 mod attestation;
 mod audit_verify;
-mod backup;
 mod ca;
 mod certificate_names;
 mod cluster;
@@ -14,7 +13,9 @@ mod completion;
 mod confirm;
 mod dial_tokens;
 mod doctor;
+mod export;
 mod files;
+mod import;
 mod in_force;
 mod join;
 mod kubeconfig;
@@ -26,7 +27,6 @@ mod policies;
 mod print;
 mod proxy;
 mod rbac;
-mod restore;
 mod revocations;
 mod runtime;
 mod settings;
@@ -97,8 +97,8 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
             }
             return Ok(ExitCode::from(report.exit_code()));
         }
-        Command::Server(ServerCommand::Backup(args)) => print::lines(&backup::take(&args)?)?,
-        Command::Server(ServerCommand::Restore(args)) => print::lines(&restore::put_back(&args)?)?,
+        Command::Server(ServerCommand::Export(args)) => print::lines(&export::write(&args)?)?,
+        Command::Server(ServerCommand::Import(args)) => print::lines(&import::put(&args)?)?,
         Command::Policy(PolicyCommand::Check(args)) => policies::check(&args)?,
         Command::Policy(PolicyCommand::Explain(args)) => return Ok(policies::explain(*args)),
         Command::Audit(AuditCommand::Verify(args)) => return Ok(audit_verify::verify_and_print(args)),

@@ -15,12 +15,6 @@ pub const REQUEST_BYTES_MAX: usize = 128 * 1024;
 /// Most bytes of an answer: of 10,000 clusters of two agents with five endpoints each, and to spare.
 pub const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Most bytes of a server's store, and so of a backup of it: 100,000 revocations are 15 MB.
-pub const BACKUP_BYTES_MAX: u64 = 256 * 1024 * 1024;
-
-/// The first bytes of every backup, by which a file of another kind is told apart.
-pub const BACKUP_MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
-
 /// Default path of a server's admin socket.
 pub const SOCKET_DEFAULT: &str = "/run/tombolo/admin.sock";
 

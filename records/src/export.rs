@@ -15,7 +15,7 @@ pub use writer::{ExportWriter, NotARecord};
 /// The version of the text's form.
 pub const FORMAT: u64 = 1;
 
-/// Longest line, in bytes. A record of a server has at most 64 KiB.
+/// Longest line, in bytes. A record of a server has at most 128 KiB.
 pub const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The first line: where the records come from.

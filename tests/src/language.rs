@@ -22,6 +22,7 @@ const FOLDERS: &[&str] = &[
     "loadtest",
     "policy",
     "proto",
+    "records",
     "sys",
     "tests",
     "transport",

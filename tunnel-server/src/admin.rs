@@ -3,9 +3,9 @@
 
 mod audit_log;
 mod authorize;
-mod backup;
 mod connection;
 mod convert;
+mod export;
 mod remote;
 mod requests;
 mod revocable;
@@ -28,7 +28,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use tracing::info;
 
 pub use authorize::{Actor, AdminAction, AdminForbidden, AdminObject, authorize_admin};
-pub use backup::BACKUPS_MAX;
+pub use export::EXPORTS_MAX;
 pub use remote::Remote;
 pub use service::{CONNECTIONS_MAX, EnrollmentInfo, ServerInfo, WATCHES_MAX};
 
@@ -112,7 +112,7 @@ impl Admin {
             registry,
             directory,
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
-            backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             scope: scope.clone(),
         };
         let reflection = tonic_reflection::server::Builder::configure()

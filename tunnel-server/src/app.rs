@@ -143,8 +143,7 @@ impl BoundServer {
         let socks = socks.map(|listener| (listener, dial_proxy.clone()));
         let proxy = proxy.map(|listener| (listener, dial_proxy));
         let (domain, server_id) = (config.trust_domain, config.server_id);
-        let links = metrics::links();
-        let host = own_identity::host(server_id.clone(), &keys)?;
+        let (links, host) = (metrics::links(), own_identity::host(server_id.clone(), &keys)?);
         let own = peering::OwnProcess::new(&host, &domain, peers_see, (&keys, number));
         let (within, shared) =
             ((&roots, &readiness, scope), (registry.clone(), gateway.limiter(), log.clone()));
@@ -155,8 +154,9 @@ impl BoundServer {
         let host = (host, trust_bundle);
         let totals = config.limits.listeners;
         let (own_endpoint, clusters, link_metrics) = (endpoint.clone(), registry.clone(), links.clone());
+        let (agents_domain, limit) = (domain.clone(), totals.agents);
         let agent_listener =
-            AgentListener::new(own_endpoint, clusters, link_metrics, domain, host, totals.agents, spawn);
+            AgentListener::new(own_endpoint, clusters, link_metrics, agents_domain, host, limit, spawn);
         let mut bound = Self {
             probes,
             starting,
@@ -179,7 +179,7 @@ impl BoundServer {
         scrape::register_admin(&metrics, admin.remote.as_ref().map(Remote::counts));
         scrape::register_listeners(&metrics, bound.listener_counters());
         if admin.socket.is_some() || admin.remote.is_some() {
-            bound.admin = Some(bound.admin(admin, server_id, directory, site).await?);
+            bound.admin = Some(bound.admin(admin, (server_id, domain), directory, site).await?);
         }
         Ok(bound)
     }
@@ -197,12 +197,12 @@ impl BoundServer {
     async fn admin(
         &self,
         listeners: admin::AdminEndpoints,
-        server_id: String,
+        (server_id, trust_domain): (String, String),
         directory: Directory,
         site: Option<EnrollmentInfo>,
     ) -> Result<Admin, Failure> {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
-        let about = ServerInfo { server_id, gateway, tunnel, probes, enrollment: site };
+        let about = ServerInfo { server_id, trust_domain, gateway, tunnel, probes, enrollment: site };
         let (registry, log) = (self.registry.clone(), self.log.clone());
         Ok(Admin::bind(listeners, Dependencies { server: about, registry, directory, log }).await?)
     }

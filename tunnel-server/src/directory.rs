@@ -12,6 +12,7 @@ mod departed_servers;
 mod dial_tokens;
 mod elections;
 mod expired;
+mod export;
 mod freshness;
 mod in_force;
 mod leader;
@@ -37,6 +38,10 @@ use proto::ClusterId;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+pub use self::records::{
+    Agent, Attestation, CallerRevocation, Callers, Cluster, DialToken, IssuedChain, Previous,
+    RegisteredServer, Revocation, Revoked, Token, TokenUse, Tombstone, UnixSeconds, Workload,
+};
 pub use addresses::{ADDRESSES_KEPT_MAX, AddressError, AssignedAddress};
 pub use agents::{
     AGENTS_PER_CLUSTER_MAX, AgentEntry, GRACE_MAX, RenewError, RenewalClaim, RenewalOutcome, RenewalRefused,
@@ -51,14 +56,11 @@ pub use dial_tokens::{
     DialTokenError, DialTokenRefused,
 };
 pub use elections::Election;
+pub use export::RecordExport;
 pub use freshness::{BEHIND_AFTER, ENDED_AFTER_STALE, Freshness};
 pub use in_force::{CONFIRMED_WITHIN, Change, ServerConfirmation};
 pub use networks::{NETWORK_CLUSTERS_MAX, NetworkName, NotANetworkName};
 pub use ranges::{AddressRange, RangeError, ServerRange, ServerRanges};
-pub use records::{
-    Agent, Attestation, CallerRevocation, Callers, Cluster, DialToken, IssuedChain, Previous,
-    RegisteredServer, Revocation, Revoked, Token, TokenUse, Tombstone, UnixSeconds, Workload,
-};
 pub use revocations::{AgentCredential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use servers::{SERVER_NUMBERS_MAX, ServerNumberError};
 pub use store::{
@@ -67,12 +69,12 @@ pub use store::{
 pub use tokens::{TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenGrant, TokenRefused};
 pub use tombstones::ClusterError;
 
-pub(crate) use records::hexadecimal;
+pub(crate) use self::records::hexadecimal;
 
+use self::records::Seen;
 use cache::{CachedCluster, DirectoryCache};
 use freshness::MemoryAge;
 use in_force::{Confirmations, changed_at};
-use records::Seen;
 use store::{Follower, RECORDS_AT_ONCE, RecordChange, RecordDamage, RecordStore, Transaction};
 
 /// Most clusters that are remembered where nothing is configured, including deleted ones whose names are still reserved.
@@ -273,21 +275,6 @@ impl Directory {
             self.change(move |transaction| write_meetings(transaction, &some)).await?;
         }
         Ok(())
-    }
-
-    /// The store as it is at one moment, as the bytes of a file that [`Directory::open`] reads on any machine. A change
-    /// that is made meanwhile is in it completely or not at all. The work holds `permit`, which comes back with the copy: it
-    /// goes on if its caller has gone.
-    ///
-    /// # Errors
-    /// The store cannot be read, or has more than [`BACKUP_BYTES_MAX`](proto::admin::BACKUP_BYTES_MAX).
-    pub async fn backup<P>(&self, permit: P) -> Result<(Vec<u8>, P), StoreError>
-    where
-        P: Send + 'static,
-    {
-        // The times at which clusters were last seen are only in memory until then.
-        self.save().await?;
-        self.with_store(move |store| Ok((store.snapshot()?, permit))).await
     }
 
     /// The clusters whose record or last time is not in the store yet.

@@ -2,7 +2,7 @@
 
 mod daemons;
 
-pub(super) use daemons::{DOCTOR, DOCTOR_AGENT, DOCTOR_SERVER, SERVER, SERVER_BACKUP, SERVER_RESTORE};
+pub(super) use daemons::{DOCTOR, DOCTOR_AGENT, DOCTOR_SERVER, SERVER, SERVER_EXPORT, SERVER_IMPORT};
 
 pub(super) const TOMBOLO: &str = "\
 Examples:

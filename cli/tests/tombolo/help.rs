@@ -67,8 +67,8 @@ const COMMANDS: [&str; 65] = [
     "user dial-token revoke",
     "vip",
     "server",
-    "server backup",
-    "server restore",
+    "server export",
+    "server import",
     "completion",
 ];
 

@@ -76,7 +76,7 @@ const ADMIN: &[WrongInput] = &[
         &["there is no socket none.sock"],
     ),
     ("token create --cluster edge-1 --servers gateway.example", 2, &["'gateway.example'", "use HOST:PORT"]),
-    ("server backup --out - --socket none.sock", 1, &["there is no socket none.sock"]),
+    ("server export --out - --socket none.sock", 1, &["there is no socket none.sock"]),
     ("cluster list --server https://s:9443", 2, &["--ca <FILE>", "--cert <FILE>", "--key <FILE>"]),
     ("cluster list --server http://s --ca a --cert b --key c", 2, &["--server", "https"]),
     ("user revoke", 2, &["--name <NAME>|--serial <SERIAL>"]),

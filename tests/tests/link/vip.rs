@@ -1,10 +1,10 @@
 //! Two sites whose control planes have one address, which the server's host has, too: each is reached from a
 //! client network of its own, by an unchanged admin.conf.
 
-mod backup;
 mod host_cluster;
 mod host_cluster_faults;
 mod limits;
+mod moving_records;
 mod published;
 mod several_servers;
 mod targets;

@@ -13,6 +13,7 @@ mod freshness;
 mod hop;
 mod in_force;
 mod leaving;
+mod moving_records;
 mod revocations;
 mod servers;
 

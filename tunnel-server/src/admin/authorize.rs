@@ -143,8 +143,8 @@ admin_actions! {
     ListDialTokens = "/tombolo.admin.v1.Admin/ListDialTokens", Admin, "list", DialTokens, Viewer, Intent;
     /// The action of the gRPC method `Admin.RevokeDialToken`.
     RevokeDialToken = "/tombolo.admin.v1.Admin/RevokeDialToken", Admin, "revoke", DialTokens, Operator, BestEffort;
-    /// The action of the gRPC method `Admin.Backup`.
-    Backup = "/tombolo.admin.v1.Admin/Backup", Admin, "copy", Store, Operator, Intent;
+    /// The action of the gRPC method `Admin.Export`.
+    Export = "/tombolo.admin.v1.Admin/Export", Admin, "export", Store, Operator, Intent;
     /// The action of the gRPC method `Health.Check`.
     CheckHealth = "/grpc.health.v1.Health/Check", Health, "check", Server, Viewer, Unaudited;
     /// The action of the gRPC method `Health.Watch`.

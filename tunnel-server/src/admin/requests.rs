@@ -286,14 +286,17 @@ pub(super) fn no_enrollment() -> Status {
 }
 
 pub(super) fn store_status(error: &StoreError) -> Status {
-    tracing::error!(error = %daemon::error_chain(error), "a change could not be written to the store");
+    tracing::error!(error = %daemon::error_chain(error), "the store could not be used");
     match error {
         // What an administrator can do about it.
         StoreError::NotFresh { .. }
         | StoreError::Etcd(_)
         | StoreError::Unknown(_)
         | StoreError::Behind
-        | StoreError::NotAFile
+        | StoreError::UnknownTable(_)
+        | StoreError::NotExportable(_)
+        | StoreError::NotRead
+        | StoreError::Importing(_)
         | StoreError::Contended => Status::unavailable(error.to_string()),
         StoreError::Damaged { .. }
         | StoreError::DamagedRecord { .. }

@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use daemon::Scope;
 use proto::admin::admin_server;
 use proto::admin::{
-    Addresses, BackupRequest, ChangeAttestationRequest, ChangeAttestationResponse, Cluster, Counts,
-    CreateClusterRequest, CreateClusterResponse, CreateDialTokenRequest, CreateDialTokenResponse,
-    CreateTokenRequest, CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse,
-    GetAttestationRequest, GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, Limits,
-    ListAgentsRequest, ListAgentsResponse, ListClustersRequest, ListClustersResponse, ListDialTokensRequest,
+    Addresses, ChangeAttestationRequest, ChangeAttestationResponse, Cluster, Counts, CreateClusterRequest,
+    CreateClusterResponse, CreateDialTokenRequest, CreateDialTokenResponse, CreateTokenRequest,
+    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, ExportRequest, GetAttestationRequest,
+    GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, Limits, ListAgentsRequest,
+    ListAgentsResponse, ListClustersRequest, ListClustersResponse, ListDialTokensRequest,
     ListDialTokensResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListTokensRequest,
     ListTokensResponse, NAMES_MAX, RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest,
     RestoreUserResponse, RevokeAgentRequest, RevokeAgentResponse, RevokeDialTokenRequest,
@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status, async_trait};
 use tracing::info;
 
 use super::audit_log::RequestDetail;
-use super::backup::{self, BACKUPS_MAX, BackupChunks};
+use super::export::{self, EXPORTS_MAX, ExportMessages};
 use super::watch::{ClusterWatch, Events};
 use super::{convert, requests, revocable};
 use crate::directory::{ClusterError, DialTokenEntry, Directory, NAME_RESERVED};
@@ -48,6 +48,8 @@ pub const CONNECTIONS_MAX: usize = 64;
 pub struct ServerInfo {
     /// Its name among its like.
     pub server_id: String,
+    /// The trust domain of its identities.
+    pub trust_domain: String,
     /// The TCP address for callers.
     pub gateway: SocketAddr,
     /// The UDP address for agents.
@@ -77,8 +79,8 @@ pub(super) struct AdminService {
     pub(super) directory: Directory,
     /// The slots for watches, [`WATCHES_MAX`] in all.
     pub(super) watches: Arc<Semaphore>,
-    /// The slots for copies of the store, [`BACKUPS_MAX`] in all.
-    pub(super) backups: Arc<Semaphore>,
+    /// The slots for exports of the records, [`EXPORTS_MAX`] in all.
+    pub(super) exports: Arc<Semaphore>,
     pub(super) scope: Scope,
 }
 
@@ -91,7 +93,7 @@ enum ClusterFilter {
 #[async_trait]
 impl admin_server::Admin for AdminService {
     type WatchClustersStream = Events;
-    type BackupStream = BackupChunks;
+    type ExportStream = ExportMessages;
 
     async fn list_clusters(
         &self,
@@ -123,7 +125,7 @@ impl admin_server::Admin for AdminService {
         &self,
         _: Request<GetServerInfoRequest>,
     ) -> Result<Response<GetServerInfoResponse>, Status> {
-        let ServerInfo { server_id, gateway, tunnel, probes, enrollment: _ } = &self.server;
+        let ServerInfo { server_id, trust_domain: _, gateway, tunnel, probes, enrollment: _ } = &self.server;
         Ok(Response::new(GetServerInfoResponse {
             software: SOFTWARE.to_owned(),
             server_id: server_id.clone(),
@@ -410,16 +412,16 @@ impl admin_server::Admin for AdminService {
         }
     }
 
-    async fn backup(&self, request: Request<BackupRequest>) -> Result<Response<BackupChunks>, Status> {
-        let Ok(permit) = Arc::clone(&self.backups).try_acquire_owned() else {
-            let full = format!("{BACKUPS_MAX} backups are under way, which is the most; try again soon");
+    async fn export(&self, _: Request<ExportRequest>) -> Result<Response<ExportMessages>, Status> {
+        let Ok(permit) = Arc::clone(&self.exports).try_acquire_owned() else {
+            let full = format!("{EXPORTS_MAX} exports are under way, which is the most; try again soon");
             return Err(Status::resource_exhausted(full));
         };
-        let copied = self.directory.backup(permit).await;
-        let (bytes, permit) = copied.map_err(|error| requests::store_status(&error))?;
-        detail(&request).set(format!("the store, {} bytes", bytes.len()));
-        info!(bytes = bytes.len(), "an administrator takes a copy of the store");
-        Ok(Response::new(backup::chunks(bytes, permit)))
+        let taken = convert::whole_seconds(SystemTime::now()).to_string();
+        let export = self.directory.export(self.server.trust_domain.clone(), taken, permit).await;
+        let export = export.map_err(|error| requests::store_status(&error))?;
+        info!("an administrator exports the records");
+        Ok(Response::new(export::messages(export)))
     }
 }
 

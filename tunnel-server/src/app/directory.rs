@@ -73,7 +73,7 @@ async fn open_shared(
         pending().await
     });
     let client = etcd::Client::new(endpoints, tls, scope.clone());
-    let _waiting = readiness.lost_because(PART, "etcd does not answer");
+    let mut _waiting = readiness.lost_because(PART, "etcd does not answer");
     loop {
         let error =
             match Directory::open_shared(client.clone(), prefix.clone(), stale_limit, scope.clone()).await {
@@ -81,7 +81,14 @@ async fn open_shared(
                     info!(prefix, "the records are shared in etcd");
                     return Ok(directory);
                 }
-                Err(error @ StoreError::Etcd(_)) => error,
+                Err(error @ StoreError::Etcd(_)) => {
+                    _waiting = readiness.lost_because(PART, "etcd does not answer");
+                    error
+                }
+                Err(error @ StoreError::Importing(_)) => {
+                    _waiting = readiness.lost_because(PART, error.to_string());
+                    error
+                }
                 Err(error) => return Err(error.into()),
             };
         warn!(error = %error_chain(&error), "waiting for etcd, because its records are needed to begin");

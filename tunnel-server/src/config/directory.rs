@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use daemon::config::{KeyError, bounded, seconds};
 use etcd::{ENDPOINTS_MAX, Endpoint};
+use records::layout::{PREFIX_BYTES_MAX, PREFIX_DEFAULT, keys_below};
 use serde::Deserialize;
 
 use super::host_cluster::https_roots;
@@ -19,11 +20,6 @@ const CERTIFICATE: &str = "directory.etcd.certificateFile";
 const KEY: &str = "directory.etcd.keyFile";
 const PREFIX: &str = "directory.etcd.prefix";
 const STALE_LIMIT: &str = "directory.etcd.staleLimitSeconds";
-
-/// The beginning of all keys, unless another is configured. The trust domain follows it.
-const PREFIX_DEFAULT: &str = "/tombolo";
-/// Longest prefix of keys, in bytes.
-const PREFIX_BYTES_MAX: usize = 128;
 
 /// The range of `staleLimitSeconds`, and its default.
 pub const STALE_LIMIT_SECONDS_MIN: u64 = 10;
@@ -144,16 +140,10 @@ fn endpoints_of(raw: Vec<String>) -> Result<Vec<Endpoint>, KeyError> {
 }
 
 fn prefix_of(prefix: &str, trust_domain: &str) -> Result<String, KeyError> {
-    let fits = prefix.bytes().all(|byte| byte.is_ascii_graphic())
-        && prefix.starts_with('/')
-        && !prefix.ends_with('/')
-        && !prefix.contains("//")
-        && prefix.len() <= PREFIX_BYTES_MAX;
-    if !fits {
+    keys_below(prefix, trust_domain).ok_or_else(|| {
         let allowed = format!(
             "a path such as {PREFIX_DEFAULT}, of at most {PREFIX_BYTES_MAX} visible ASCII characters, without a '/' at its end"
         );
-        return Err(KeyError::new(PREFIX, format_args!("{prefix:?}"), allowed));
-    }
-    Ok(format!("{prefix}/{trust_domain}/"))
+        KeyError::new(PREFIX, format_args!("{prefix:?}"), allowed)
+    })
 }

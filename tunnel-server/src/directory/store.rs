@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use daemon::{Failure, Scope, StateDir, StateFile};
 use etcd::Revision;
+use records::export::{ExportWriter, NotARecord};
+use records::layout::{Part, Place, SCHEMA};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
@@ -30,9 +32,6 @@ pub(super) use shared::SharedElection;
 pub use shared::{LEASE_MARGIN, REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration};
 pub(super) use transaction::Transaction;
 
-/// The version of the records' form. A server refuses a newer one than its own.
-const SCHEMA: u64 = 1;
-
 /// Largest record, in bytes: the ranges of a server with all clusters that they can have.
 const RECORD_BYTES_MAX: usize = 128 * 1024;
 
@@ -45,7 +44,8 @@ const TRIES_MAX: usize = 16;
 
 /// Makes the enum of tables and, from the same list, all of them, their stored names, and whether decisions use them.
 macro_rules! store_tables {
-    ($($(#[$doc:meta])* $table:ident = $name:literal, affects_authorization: $affects:literal, is_followed: $followed:literal;)*) => {
+    ($($(#[$doc:meta])* $table:ident = $name:literal, affects_authorization: $affects:literal, is_followed: $followed:literal,
+        is_exported: $exported:literal;)*) => {
         /// A table of the store, with one kind of record.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub(super) enum StoreTable {
@@ -69,6 +69,13 @@ macro_rules! store_tables {
                 }
             }
 
+            /// Returns true if an export has the table's records: all that do not end with their server.
+            fn is_exported(self) -> bool {
+                match self {
+                    $(Self::$table => $exported,)*
+                }
+            }
+
             /// The name of the table where the engine keeps it.
             fn name(self) -> &'static str {
                 match self {
@@ -81,31 +88,56 @@ macro_rules! store_tables {
 
 store_tables! {
     /// The clusters and their descriptions.
-    Clusters = "clusters", affects_authorization: true, is_followed: true;
+    Clusters = "clusters", affects_authorization: true, is_followed: true,
+        is_exported: true;
     /// The times at which clusters were last seen, apart from their descriptions.
-    Seen = "seen", affects_authorization: false, is_followed: true;
+    Seen = "seen", affects_authorization: false, is_followed: true,
+        is_exported: true;
     /// Revocations of agents, by target.
-    Revocations = "revocations", affects_authorization: true, is_followed: true;
+    Revocations = "revocations", affects_authorization: true, is_followed: true,
+        is_exported: true;
     /// Revocations of callers, by target.
-    Callers = "callers", affects_authorization: true, is_followed: true;
+    Callers = "callers", affects_authorization: true, is_followed: true,
+        is_exported: true;
     /// Tokens by which agents enroll.
-    Tokens = "tokens", affects_authorization: false, is_followed: false;
+    Tokens = "tokens", affects_authorization: false, is_followed: false,
+        is_exported: true;
     /// Enrolled agents, by cluster and instance.
-    Agents = "agents", affects_authorization: false, is_followed: false;
+    Agents = "agents", affects_authorization: false, is_followed: false,
+        is_exported: true;
     /// The accounts by which further pods of clusters enroll.
-    Attestations = "attestations", affects_authorization: false, is_followed: false;
+    Attestations = "attestations", affects_authorization: false, is_followed: false,
+        is_exported: true;
     /// Tokens by which callers are connected to targets.
-    DialTokens = "dial-tokens", affects_authorization: true, is_followed: true;
+    DialTokens = "dial-tokens", affects_authorization: true, is_followed: true,
+        is_exported: true;
     /// Addresses of ranges that are assigned to clusters.
-    Addresses = "addresses", affects_authorization: false, is_followed: false;
+    Addresses = "addresses", affects_authorization: false, is_followed: false,
+        is_exported: true;
     /// The servers that run, by ID; only of servers that share their records.
-    Servers = "servers", affects_authorization: false, is_followed: true;
+    Servers = "servers", affects_authorization: false, is_followed: true,
+        is_exported: false;
     /// The servers' numbers in connection IDs; only of servers that share their records.
-    Numbers = "numbers", affects_authorization: false, is_followed: true;
+    Numbers = "numbers", affects_authorization: false, is_followed: true,
+        is_exported: true;
     /// The leader of each election among the servers; only of servers that share their records.
-    Leaders = "leaders", affects_authorization: false, is_followed: true;
+    Leaders = "leaders", affects_authorization: false, is_followed: true,
+        is_exported: false;
     /// The ranges of addresses of each server; only of servers that share their records.
-    Ranges = "ranges", affects_authorization: false, is_followed: false;
+    Ranges = "ranges", affects_authorization: false, is_followed: false,
+        is_exported: false;
+}
+
+impl StoreTable {
+    /// The part of the records that the table belongs to.
+    fn part(self) -> Part {
+        if self.is_followed() { Part::Watched } else { Part::Read }
+    }
+
+    /// The path of a record, or the beginning of the paths of several.
+    fn path(self, key: &str) -> String {
+        Place { part: self.part(), table: self.name(), key }.to_string()
+    }
 }
 
 /// A record of a table, serialized as JSON.
@@ -210,9 +242,20 @@ pub enum StoreError {
     /// The change was made, and this server has not seen it in time.
     #[error("the change is made in etcd, and this server has not seen it yet: it is behind")]
     Behind,
-    /// Only a file can be copied as one.
-    #[error("the records are in etcd and not in a file: take a snapshot of etcd (`etcdctl snapshot save`)")]
-    NotAFile,
+    /// A newer server has made a table that this one does not know, so an export would lack it.
+    #[error("{0} is a record of a newer tunnel-server: export the records by that one")]
+    UnknownTable(String),
+    /// A record cannot be in an export.
+    #[error("the records cannot be exported")]
+    NotExportable(#[source] NotARecord),
+    /// Nobody has taken the next part of an export for too long, or its reader has gone.
+    #[error("the export is not read any more")]
+    NotRead,
+    /// The records in etcd are not complete yet.
+    #[error(
+        "an import into etcd below {0} goes on, or did not end: if nobody imports now, remove all keys below it and import again"
+    )]
+    Importing(String),
     /// Others changed the same records again and again.
     #[error("the same records were changed by others {TRIES_MAX} times in a row: try again")]
     Contended,
@@ -261,9 +304,27 @@ impl RecordStore {
         self.engine.follow(follower)
     }
 
-    /// The bytes of a file with the records of this moment, which [`RecordStore::open`] reads.
-    pub(super) fn snapshot(&self) -> Result<Vec<u8>, StoreError> {
-        self.engine.snapshot()
+    /// Writes all records of one moment with `writer`. `out` has its lines, of which `sent` takes some from time to time.
+    pub(super) fn export(
+        &self,
+        writer: &mut ExportWriter,
+        out: &mut Vec<u8>,
+        sent: &mut dyn FnMut(&mut Vec<u8>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.engine.visit(&mut |path, record| {
+            let place = Place::parse(path);
+            let table = StoreTable::ALL.iter().find(|table| {
+                place.is_some_and(|place| (place.part, place.table) == (table.part(), table.name()))
+            });
+            let (Some(place), Some(table)) = (place, table) else {
+                return Err(StoreError::UnknownTable(path.to_owned()));
+            };
+            if !table.is_exported() {
+                return Ok(());
+            }
+            writer.record(&place, record, out).map_err(StoreError::NotExportable)?;
+            sent(out)
+        })
     }
 
     /// Makes the changes on which `act` decides, or none if it fails. When this returns, they survive a crash, and the

@@ -10,11 +10,11 @@ const DAY: u64 = 24 * 60 * 60;
 
 mod addresses;
 mod attesting;
-mod backup;
 mod crash;
 mod describing;
 mod dialing;
 mod enrolling;
+mod exporting;
 mod networking;
 mod revoking;
 mod sweeping;

@@ -2,31 +2,32 @@
 
 pub(in crate::args) const SERVER: &str = "\
 Examples:
-  tombolo server backup --out backup.redb
-  tombolo server restore backup.redb";
+  tombolo server export --out records.jsonl
+  tombolo server import records.jsonl";
 
-pub(in crate::args) const SERVER_BACKUP: &str = "\
+pub(in crate::args) const SERVER_EXPORT: &str = "\
 Examples:
   On the server's machine:
-  tombolo server backup --out backup.redb
+  tombolo server export --out records.jsonl
   From a server in a pod, by standard output:
   kubectl --namespace tombolo-system exec deploy/tunnel-server -- \\
-      tombolo server backup --out - > backup.redb
+      tombolo server export --out - > records.jsonl
   From another machine, as an operator:
-  tombolo server backup --out backup.redb \\
+  tombolo server export --out records.jsonl \\
       --server https://gateway.example:9443 --ca pki/server-ca.crt \\
       --cert pki/olga-admin.crt --key pki/olga-admin.key";
 
-pub(in crate::args) const SERVER_RESTORE: &str = "\
+pub(in crate::args) const SERVER_IMPORT: &str = "\
 Examples:
-  On a new machine, before the first start of its server:
-  tombolo server restore backup.redb
-  From standard input:
-  tombolo server restore - < backup.redb
-  In place of the records that are there:
-  systemctl stop tunnel-server
-  tombolo server restore backup.redb --replace
-  systemctl start tunnel-server";
+  Into the store that the configuration names, etcd or a file:
+  tombolo server import records.jsonl --config server.yaml
+  Only look at what would be written:
+  tombolo server import records.jsonl --config server.yaml --dry-run
+  Into the state directory of one server, from standard input:
+  tombolo server import - --state-dir state < records.jsonl
+  From one server into etcd, if it has not run since the export:
+  tombolo server import records.jsonl --config server.yaml \\
+      --keep-tokens";
 
 pub(in crate::args) const DOCTOR: &str = "\
 Examples:

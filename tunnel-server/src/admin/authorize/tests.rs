@@ -32,7 +32,7 @@ const TABLE: &[(&str, &[AdminRole])] = &[
     ("/tombolo.admin.v1.Admin/ListDialTokens", READ),
     ("/tombolo.admin.v1.Admin/CreateDialToken", CHANGE),
     ("/tombolo.admin.v1.Admin/RevokeDialToken", CHANGE),
-    ("/tombolo.admin.v1.Admin/Backup", CHANGE),
+    ("/tombolo.admin.v1.Admin/Export", CHANGE),
     ("/grpc.health.v1.Health/Check", READ),
     ("/grpc.health.v1.Health/Watch", READ),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", READ),

@@ -1,39 +1,30 @@
 //! The engine of one server: a file on disk, whose transactions survive a crash. No other file uses the database
 //! library.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use daemon::{StateDir, StateFile};
 use etcd::Revision;
-use proto::admin::BACKUP_BYTES_MAX;
-use redb::backends::{FileBackend, InMemoryBackend};
+use records::file::{FileError, NewFile, SCHEMA_KEY, SCHEMA_TABLE, builder};
+use records::layout::SCHEMA;
+use redb::backends::InMemoryBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable, ReadableTableMetadata as _,
-    StorageBackend, StorageError, TableDefinition, TableHandle as _, WriteTransaction,
+    Database, DatabaseError, ReadableDatabase as _, ReadableTable, ReadableTableMetadata as _,
+    StorageBackend as _, TableDefinition, TableHandle as _, WriteTransaction,
 };
 use tokio::sync::watch;
 
-use super::engine::{Commit, Engine, Follower, View};
-use super::{RecordChange, RecordDamage, SCHEMA, StoreError, StoreTable};
+use super::engine::{Commit, Engine, Follower, RecordVisitor, View};
+use super::{RecordChange, RecordDamage, StoreError, StoreTable};
 
 /// The file in the state directory.
 const FILE: &str = StateFile::Directory.name();
 
-/// The name of a new file until it is complete, so that a partial file is never taken for an empty one.
-const FILE_NEW: &str = ".directory.redb.new";
-
-/// Access mode of the file.
-const FILE_MODE: u32 = 0o600;
-
-/// Memory for cached parts of the file: the records of 10,000 clusters, with reserve.
-const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-const SCHEMA_TABLE: TableDefinition<'static, &str, u64> = TableDefinition::new("schema");
-const SCHEMA_KEY: &str = "version";
+/// Most bytes of a store that is copied into memory: 100,000 revocations are 15 MB.
+const COPY_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// The open database file of one server.
 #[derive(Debug)]
@@ -45,10 +36,6 @@ pub(super) struct EmbeddedEngine {
     /// one order. Only blocking threads take it.
     order: Mutex<()>,
 }
-
-/// The bytes of a database in memory. Clones share them.
-#[derive(Debug, Clone, Default)]
-struct SharedMemory(Arc<InMemoryBackend>);
 
 /// A transaction. No other one runs meanwhile, so it never conflicts.
 struct EmbeddedView<'e> {
@@ -63,7 +50,7 @@ impl EmbeddedEngine {
         let path = state_dir.path().join(FILE);
         let io = |source| StoreError::Io { path: path.clone(), source };
         if !path.try_exists().map_err(io)? {
-            create(state_dir.path(), &path)?;
+            NewFile::begin(state_dir.path(), FILE).and_then(NewFile::finish).map_err(file_error)?;
         }
         // The engine would turn an empty file into an empty store.
         if fs::metadata(&path).map_err(io)?.len() == 0 {
@@ -76,7 +63,7 @@ impl EmbeddedEngine {
     /// Copies the store in the folder `state_dir` into memory, even if another process has it open; an empty
     /// one if there is none. Changes of the copy are lost with it.
     pub(super) fn copy(state_dir: &Path) -> Result<Self, StoreError> {
-        Self::copy_at_most(state_dir, BACKUP_BYTES_MAX)
+        Self::copy_at_most(state_dir, COPY_BYTES_MAX)
     }
 
     fn copy_at_most(state_dir: &Path, bytes_max: u64) -> Result<Self, StoreError> {
@@ -207,29 +194,27 @@ impl Engine for EmbeddedEngine {
         self.failing(rows.len()).map(as_usize)
     }
 
-    fn snapshot(&self) -> Result<Vec<u8>, StoreError> {
-        check_size(&self.path, BACKUP_BYTES_MAX)?;
+    fn visit(&self, visitor: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
         // A read transaction sees one moment, and delays no writer.
         let read = self.failing(self.database.begin_read())?;
-        let memory = SharedMemory::default();
-        let database =
-            builder().create_with_backend(memory.clone()).map_err(|error| not_opened(&self.path, error))?;
-        let copy = Self::new(database, self.path.clone());
-        copy.write_schema()?;
-        let write = copy.failing(copy.database.begin_write())?;
         // Every table of the file: a newer server may have made some that this one does not know.
-        for table in self.failing(read.list_tables())?.filter(|table| table.name() != SCHEMA_TABLE.name()) {
-            let definition = TableDefinition::<&str, &[u8]>::new(table.name());
-            let rows = self.failing(read.open_table(definition))?;
-            let mut copied = copy.failing(write.open_table(definition))?;
+        let tables = self.failing(read.list_tables())?.filter(|table| table.name() != SCHEMA_TABLE.name());
+        let mut tables: Vec<(String, String)> = tables
+            .map(|table| {
+                let known = StoreTable::ALL.iter().find(|known| known.name() == table.name());
+                let begin = known.map_or_else(|| format!("{}/", table.name()), |known| known.path(""));
+                (begin, table.name().to_owned())
+            })
+            .collect();
+        tables.sort();
+        for (begin, name) in tables {
+            let rows = self.failing(read.open_table(records::file::table(&name)))?;
             for row in self.failing(rows.iter())? {
                 let (key, record) = self.failing(row)?;
-                copy.failing(copied.insert(key.value(), record.value()))?;
+                visitor(&format!("{begin}{}", key.value()), record.value())?;
             }
         }
-        copy.failing(write.commit())?;
-        copy.database.close().map_err(|error| not_opened(&self.path, error))?;
-        memory.bytes().map_err(|source| StoreError::Io { path: self.path.clone(), source })
+        Ok(())
     }
 
     fn newest(&self) -> Result<Option<Revision>, StoreError> {
@@ -286,59 +271,6 @@ impl View for EmbeddedView<'_> {
     }
 }
 
-impl SharedMemory {
-    /// All bytes, from the first on.
-    fn bytes(&self) -> io::Result<Vec<u8>> {
-        let length = usize::try_from(self.0.len()?).map_err(io::Error::other)?;
-        let mut bytes = vec![0; length];
-        self.0.read(0, &mut bytes)?;
-        Ok(bytes)
-    }
-}
-
-impl StorageBackend for SharedMemory {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
-    }
-}
-
-/// Creates an empty store under another name and then renames it: after a crash there is all of it or
-/// nothing.
-fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
-    let io = |source| StoreError::Io { path: path.to_owned(), source };
-    let new = directory.join(FILE_NEW);
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
-        Ok(()) | Err(_) => {}
-    }
-    let file =
-        OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&new).map_err(io)?;
-    let backend = FileBackend::new(file).map_err(|error| not_opened(path, error))?;
-    let database =
-        Database::builder().create_with_backend(backend).map_err(|error| not_opened(path, error))?;
-    let engine = EmbeddedEngine::new(database, path.to_owned());
-    engine.write_schema()?;
-    engine.database.close().map_err(|error| not_opened(path, error))?;
-    fs::rename(&new, path).map_err(io)?;
-    fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
-}
-
 /// Refuses a file that is too large for a copy of it in memory.
 fn check_size(path: &Path, bytes_max: u64) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: path.to_owned(), source };
@@ -351,25 +283,20 @@ fn check_size(path: &Path, bytes_max: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn builder() -> Builder {
-    let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES_MAX).set_check_integrity_on_open(true);
-    builder
+fn not_opened(path: &Path, error: DatabaseError) -> StoreError {
+    file_error(FileError::not_opened(path, error))
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "DatabaseError is foreign and non-exhaustive")]
-fn not_opened(path: &Path, error: DatabaseError) -> StoreError {
+fn file_error(error: FileError) -> StoreError {
     match error {
-        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse(path.to_owned()),
-        DatabaseError::Storage(StorageError::Io(source)) if source.kind() != io::ErrorKind::InvalidData => {
-            StoreError::Io { path: path.to_owned(), source }
-        }
-        error => damaged(path, error),
+        FileError::InUse(path) => StoreError::InUse(path),
+        FileError::Io { path, source } => StoreError::Io { path, source },
+        FileError::Damaged { path, source } => StoreError::Damaged { path, source },
     }
 }
 
 fn definition(table: StoreTable) -> TableDefinition<'static, &'static str, &'static [u8]> {
-    TableDefinition::new(table.name())
+    records::file::table(table.name())
 }
 
 fn damaged(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {

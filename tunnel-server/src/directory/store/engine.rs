@@ -8,6 +8,9 @@ use tokio::sync::watch;
 
 use super::{RecordChange, RecordDamage, StoreError, StoreTable};
 
+/// The receiver of all records of one moment.
+pub(super) type RecordVisitor<'v> = dyn FnMut(&str, &[u8]) -> Result<(), StoreError> + 'v;
+
 /// A database. Its functions block.
 pub(super) trait Engine: fmt::Debug + Send + Sync {
     /// Gives `follower` all records as if each had just been written, and then each change in order. It is called once.
@@ -25,8 +28,8 @@ pub(super) trait Engine: fmt::Debug + Send + Sync {
     /// Counts the records of a table.
     fn count(&self, table: StoreTable) -> Result<usize, StoreError>;
 
-    /// The bytes of a file with the records of this moment, which [`super::RecordStore::open`] reads.
-    fn snapshot(&self) -> Result<Vec<u8>, StoreError>;
+    /// Gives `visitor` the path and the bytes of all records as they are at one moment, in the order of their paths.
+    fn visit(&self, visitor: &mut RecordVisitor<'_>) -> Result<(), StoreError>;
 
     /// The revision of a read that begins now; `None` if nobody shares the store.
     fn newest(&self) -> Result<Option<Revision>, StoreError>;

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use daemon::{Scope, error_chain};
 use etcd::{Client, CommitError, Compare, KeyRange, Outcome, Revision, Unsuitable, Write};
+use records::layout::{IMPORT_KEY, Part, SCHEMA, SCHEMA_KEY};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::engine::{Commit, Engine, Follower, View};
-use super::{RecordChange, RecordDamage, SCHEMA, StoreError, StoreTable};
+use super::engine::{Commit, Engine, Follower, RecordVisitor, View};
+use super::{RecordChange, RecordDamage, StoreError, StoreTable};
 use crate::directory::freshness::{Freshness, MemoryAge};
 use followed::Followed;
 use following::Following;
@@ -30,13 +31,6 @@ pub use registration::{RegistrationOutcome, ServerEntry, ServerRegistration};
 
 /// Longest wait until this server has seen its own change. etcd tells of a change within some milliseconds.
 const APPLIED_MAX: Duration = Duration::from_secs(5);
-
-/// The key of the version of the records' form.
-const SCHEMA_KEY: &str = "schema";
-
-/// The part of the keys that every server watches, and the part that is read when it is needed.
-const WATCHED: &str = "w";
-const READ: &str = "r";
 
 /// The records of all servers.
 #[derive(Debug)]
@@ -74,6 +68,8 @@ impl SharedEngine {
         let engine = Self { client, runtime, scope, prefix, applied, age };
         engine.check_members()?;
         engine.check_schema()?;
+        // After the schema: no import begins where it is.
+        engine.check_import()?;
         Ok(engine)
     }
 
@@ -130,6 +126,15 @@ impl SharedEngine {
         }
     }
 
+    /// Refuses records that somebody imports now.
+    fn check_import(&self) -> Result<(), StoreError> {
+        let mark = KeyRange::key(format!("{}{IMPORT_KEY}", self.prefix));
+        if self.list_of(&mark, None)?.entries.is_empty() {
+            return Ok(());
+        }
+        Err(StoreError::Importing(self.prefix.clone()))
+    }
+
     fn list_of(&self, range: &KeyRange, at: Option<Revision>) -> Result<etcd::Listing, StoreError> {
         self.runtime.block_on(self.client.list(range, at)).map_err(StoreError::Etcd)
     }
@@ -151,7 +156,7 @@ impl SharedEngine {
     }
 
     fn watched(&self) -> String {
-        format!("{}{WATCHED}/", self.prefix)
+        format!("{}{}", self.prefix, Part::Watched.path())
     }
 
     fn records(&self, table: StoreTable, listing: etcd::Listing) -> Vec<(String, Vec<u8>)> {
@@ -163,8 +168,7 @@ impl SharedEngine {
 }
 
 fn path(prefix: &str, table: StoreTable, key: &str) -> String {
-    let part = if table.is_followed() { WATCHED } else { READ };
-    format!("{prefix}{part}/{}/{key}", table.name())
+    format!("{prefix}{}", table.path(key))
 }
 
 impl Engine for SharedEngine {
@@ -207,8 +211,25 @@ impl Engine for SharedEngine {
         self.runtime.block_on(self.client.count(&range)).map_err(StoreError::Etcd)
     }
 
-    fn snapshot(&self) -> Result<Vec<u8>, StoreError> {
-        Err(StoreError::NotAFile)
+    fn visit(&self, visitor: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        self.check_freshness()?;
+        let (mut at, mut range) = (None, KeyRange::prefix(self.prefix.clone()));
+        loop {
+            let page = self.runtime.block_on(self.client.list_page(&range, at)).map_err(StoreError::Etcd)?;
+            let (listing, rest) = page;
+            at = Some(listing.revision);
+            for entry in listing.entries {
+                let key = String::from_utf8_lossy(&entry.key);
+                let path = key.strip_prefix(&self.prefix).unwrap_or_default();
+                if path != SCHEMA_KEY {
+                    visitor(path, &entry.value)?;
+                }
+            }
+            match rest {
+                Some(rest) => range = rest,
+                None => return Ok(()),
+            }
+        }
     }
 
     fn newest(&self) -> Result<Option<Revision>, StoreError> {

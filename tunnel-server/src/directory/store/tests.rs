@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::engine::View;
+use super::engine::{RecordVisitor, View};
 use super::*;
 use crate::directory::records::{Cluster, Seen, UnixSeconds};
 
@@ -171,8 +171,8 @@ impl Engine for SharedTable {
         Ok(self.state().records.len())
     }
 
-    fn snapshot(&self) -> Result<Vec<u8>, StoreError> {
-        Err(StoreError::Stopping)
+    fn visit(&self, _visitor: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn newest(&self) -> Result<Option<Revision>, StoreError> {

@@ -1,4 +1,4 @@
-//! Addresses of a range, after a backup was restored.
+//! Addresses of a range, after the records were moved.
 
 use std::fs;
 
@@ -11,15 +11,15 @@ const SECOND: &str = "fd00:7::2/128";
 
 /// Without its records the server would give the first free address to the one cluster that is left.
 #[test]
-fn a_cluster_keeps_its_address_of_a_range_in_a_restored_backup() {
-    trial("a_cluster_keeps_its_address_of_a_range_in_a_restored_backup", async |lab| {
+fn a_cluster_keeps_its_address_of_a_range_in_moved_records() {
+    trial("a_cluster_keeps_its_address_of_a_range_in_moved_records", async |lab| {
         let mut rig = lab.rig(&format!("{RANGE}[edge-a, edge-b] }} }}")).await;
         assert!(state(lab).await.contains(SECOND));
-        rig.tombolo(&["server", "backup", "--out", "backup.redb", "--socket", "admin/admin.sock"]).await;
+        rig.tombolo(&["server", "export", "--out", "records.jsonl", "--socket", "admin/admin.sock"]).await;
         rig.kill_server();
 
         fs::remove_dir_all(rig.path().join("server.state")).expect("it is ours");
-        rig.tombolo(&["server", "restore", "backup.redb", "--state-dir", "server.state"]).await;
+        rig.tombolo(&["server", "import", "records.jsonl", "--config", "server.yaml"]).await;
         rig.write_config(|config| config.replace("clusters: [edge-a, edge-b]", "clusters: [edge-b]"));
         rig.start_server().await;
 

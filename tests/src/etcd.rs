@@ -41,7 +41,7 @@ pub struct EtcdCluster {
     network_namespace: Option<PathBuf>,
     /// The word from which members derive the ID of their cluster.
     token: &'static str,
-    /// Whether members write changes through to the disk, which most tests need not wait for.
+    /// True if members write changes through to the disk, for which most tests need not wait.
     syncs: bool,
 }
 

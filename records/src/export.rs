@@ -37,7 +37,7 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Summary {
-    /// The number of records.
+    /// The number of records before this line.
     pub records: u64,
     /// The SHA-256 of the lines of all records with their line ends, in lower-case hexadecimal.
     pub sha256: String,

@@ -110,7 +110,7 @@ impl NewFile {
         Ok(())
     }
 
-    /// Adds a record.
+    /// Adds a record to its table.
     ///
     /// # Errors
     /// [`FileError`].

@@ -118,7 +118,7 @@ impl ExportReader {
         self.header.as_ref()
     }
 
-    /// Ends the text.
+    /// Ends the text, which must be complete.
     ///
     /// # Errors
     /// [`NotAnExport`] if the last line is missing.

@@ -17,7 +17,7 @@ pub struct ExportWriter {
 /// A record that cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum NotARecord {
-    /// It is not JSON.
+    /// The record is not JSON.
     #[error("{0} is no JSON")]
     NotJson(String),
     /// It is larger than any record may be.

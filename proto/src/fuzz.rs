@@ -115,7 +115,11 @@ fn peering() {
                     assert!(delta.added.len() + delta.removed.len() <= DELTA_ENTRIES_MAX);
                 }
                 PeerMessage::Usage(shares) => assert!(shares.len() <= USAGE_CALLERS_MAX),
-                PeerMessage::Draining | PeerMessage::Clock { .. } | PeerMessage::Applied { .. } => {}
+                PeerMessage::Draining
+                | PeerMessage::Clock { .. }
+                | PeerMessage::Applied { .. }
+                | PeerMessage::Probe(_)
+                | PeerMessage::Probed(_) => {}
             }
             assert_eq!(PeerMessage::parse(message.clone().into()), Ok(Some(message)));
         }

@@ -5,10 +5,12 @@
 //! streams of one direction, and each server dials every other one.
 
 mod message;
+mod probe;
 mod tunnels;
 mod via;
 
 pub use message::{CallerDigest, CallerShare, PeerMessage, UsageKind};
+pub use probe::{ProbeAnswer, ProbeOutcome, ProbeRequest};
 pub use tunnels::{PoolDelta, RemoteTunnel};
 pub use via::{NotVia, REFUSAL_BYTES_MAX, ViaOutcome, ViaRequest};
 

@@ -353,24 +353,26 @@ impl ServedTunnel<'_> {
             // Only servers ask, and messages of servers end an agent's tunnel.
             TunnelEvent::StreamQuery(_) | TunnelEvent::Peer(_) => {}
         });
-        let probing = registration.check_duplicates();
+        let probing = registration.check_duplicates(None);
         let lifetime = sleep(tunnel_lifetime::remaining(ends, SystemTime::now()));
         let extending = Fuse::terminated();
         tokio::pin!(driving, probing, lifetime, extending);
         let given_up = registration.given_up();
         tokio::pin!(given_up);
-        let (mut probed, mut drains, mut is_over, mut is_given_up) = (false, false, false, false);
+        let (mut is_refused, mut drains, mut is_over, mut is_given_up) = (false, false, false, false);
         loop {
             // All arms are cancel-safe: each is polled by reference, and a pending extension stays until it is taken.
             tokio::select! {
                 ended = &mut driving => return ended,
-                found = &mut probing, if !probed => {
-                    probed = true;
+                (found, seen) = &mut probing, if !is_refused => {
+                    is_refused = found == DuplicateCheck::NewRefused;
                     match found {
                         DuplicateCheck::NoDuplicate => {}
                         DuplicateCheck::NewRefused => close_duplicate(tunnel, agent),
                         DuplicateCheck::OldReplaced => warn_key_copied(tunnel, agent, "the earlier one is disconnected"),
                     }
+                    // Another server may tell of a further process at any time.
+                    probing.set(registration.check_duplicates(Some(seen)));
                 }
                 extension = pending.take() => {
                     let verified = tunnel_lifetime::verify(self.directory, agent, tunnel.exporter(), extension);

@@ -80,6 +80,7 @@ impl Peering {
             keys,
             carrier,
             directory,
+            registry: registry.clone(),
             relays: Relays::new(registry, log),
             teller: teller.clone(),
             spawn,

@@ -10,7 +10,9 @@ mod given_up;
 mod inquiries;
 mod live_since;
 mod newest_process;
+mod peer_probe;
 mod peers;
+mod questions;
 mod route;
 mod tunnels;
 mod wait_queue;
@@ -50,9 +52,10 @@ pub use agent_limits::{
     AGENTS_PER_CLUSTER_MAX, LimitReached, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX, TUNNELS_PER_CLUSTER_MAX,
 };
 pub(crate) use carrying_tunnel::{CarryingTunnel, TunnelNumber};
-pub use duplicate_check::{DuplicateCheck, PROBATION};
+pub use duplicate_check::{DuplicateCheck, PROBATION, SeenProcesses};
 pub use given_up::SILENT_BESIDE_LIVE_MAX;
 pub use peers::{PeerRegistration, PeerSession, TooManyTunnels};
+pub use questions::QUESTIONS_MAX;
 pub(crate) use route::never_begun;
 pub use route::{RouteError, STABLE_AFTER};
 pub use wait_queue::{WaitOutcomes, WaitQueue};
@@ -267,7 +270,7 @@ impl Registry {
                 version: agent_version(&greeting.software),
             },
             last_chosen: Arc::default(),
-            on_probation: false,
+            on_probation: self.has_earlier_elsewhere(&greeting.agent, greeting.boot),
             key_copied: false,
         };
         let replaced = self.0.by_cluster.entry(cluster.clone()).or_default().insert(entry)?;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::probe::{ProbeAnswer, ProbeRequest};
 use super::tunnels::PoolDelta;
 use super::{PeerMessageError, USAGE_CALLERS_MAX};
 use crate::wire::caller_usage::Kind;
@@ -26,6 +27,10 @@ pub enum PeerMessage {
     },
     /// The callers who use much of a limit at the sender, in place of the last such message.
     Usage(Vec<CallerShare>),
+    /// The sender asks for other processes of an agent.
+    Probe(ProbeRequest),
+    /// The answer to such a question.
+    Probed(ProbeAnswer),
 }
 
 /// A digest of a caller's name, and of the cluster where a limit is for one. Servers compute it alike. Its `Debug` form does
@@ -79,6 +84,8 @@ impl PeerMessage {
             Some(Content::Clock(Clock { unix_millis })) => Self::Clock { unix_millis },
             Some(Content::Applied(Applied { revision })) => Self::Applied { revision },
             Some(Content::Usage(Usage { callers })) => Self::Usage(shares(&callers)?),
+            Some(Content::Probe(probe)) => Self::Probe(probe.try_into()?),
+            Some(Content::Probed(probed)) => Self::Probed(probed.into()),
             None => return Ok(None),
         }))
     }
@@ -94,6 +101,8 @@ impl From<PeerMessage> for Peer {
             PeerMessage::Usage(shares) => {
                 Content::Usage(Usage { callers: shares.into_iter().map(CallerUsage::from).collect() })
             }
+            PeerMessage::Probe(probe) => Content::Probe(probe.into()),
+            PeerMessage::Probed(answer) => Content::Probed(answer.into()),
         };
         Self { content: Some(content) }
     }

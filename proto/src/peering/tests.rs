@@ -10,8 +10,8 @@ use crate::frame;
 use crate::greeting::{Advertised, CERTIFICATE_NAME_BYTES_MAX, CERTIFICATES_MAX, Certificate, ENDPOINTS_MAX};
 use crate::spiffe::AgentId;
 use crate::wire::{
-    Assert, CallerUsage, ControlFrame, Peer, PeerTunnel, StreamOpen, TunnelsDelta, Usage, ViaOpen, ViaOpened,
-    ViaReply, control_frame::Frame, peer::Content, stream_open, via_reply,
+    Assert, CallerUsage, ControlFrame, Peer, PeerTunnel, Probe, Probed, StreamOpen, TunnelsDelta, Usage,
+    ViaOpen, ViaOpened, ViaReply, control_frame::Frame, peer::Content, stream_open, via_reply,
 };
 
 #[test]
@@ -81,10 +81,40 @@ fn every_message_between_servers_arrives_as_it_was_sent() {
         PeerMessage::Clock { unix_millis: 1_700_000_000_123 },
         PeerMessage::Applied { revision: 42 },
         PeerMessage::Usage(kinds.map(share).to_vec()),
+        PeerMessage::Probe(ProbeRequest { number: 3, agent: tunnel(1).agent, boot: BootNonce([5; 16]) }),
     ] {
         let peer = Peer::decode(Peer::from(message.clone()).encode_to_vec().as_slice()).unwrap();
         assert_eq!(PeerMessage::parse(peer), Ok(Some(message)));
     }
+}
+
+#[test]
+fn every_answer_to_a_probe_arrives_as_it_was_sent() {
+    for outcome in [
+        None,
+        Some(ProbeOutcome::NoDuplicate),
+        Some(ProbeOutcome::OldReplaced),
+        Some(ProbeOutcome::NewRefused),
+    ] {
+        let message = PeerMessage::Probed(ProbeAnswer { number: 9, outcome });
+        assert_eq!(PeerMessage::parse(Peer::from(message.clone())), Ok(Some(message)));
+    }
+    let newer = Peer { content: Some(Content::Probed(Probed { number: 9, outcome: 99 })) };
+    let unknown = PeerMessage::Probed(ProbeAnswer { number: 9, outcome: None });
+    assert_eq!(PeerMessage::parse(newer), Ok(Some(unknown)));
+}
+
+#[test]
+fn a_probe_for_an_agent_that_cannot_be_is_refused() {
+    let probe = |cluster: &str, agent: &str, boot: usize| {
+        let boot_nonce = vec![1; boot];
+        let probe = Probe { number: 1, cluster: cluster.to_owned(), agent: agent.to_owned(), boot_nonce };
+        PeerMessage::parse(Peer { content: Some(Content::Probe(probe)) })
+    };
+    assert!(probe("edge-a", "x", 16).is_ok());
+    assert!(matches!(probe("Edge/a", "x", 16), Err(PeerMessageError::Cluster(_))));
+    assert!(matches!(probe("edge-a", "x y", 16), Err(PeerMessageError::Agent(_))));
+    assert!(matches!(probe("edge-a", "x", 15), Err(PeerMessageError::BootNonce(_))));
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub(crate) struct HopTrial {
     pub(crate) other: Peer,
     pub(crate) api: FakeApi,
     etcd: EtcdCluster,
-    _agent: Agent,
+    pub(crate) agent: Agent,
 }
 
 impl HopTrial {
@@ -119,7 +119,7 @@ impl HopTrial {
         let other = join_with(&rig, &etcd, "other", more).await;
         let servers = format!("servers: [\"{}\"]\n", other.gateway);
         let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), &servers).await;
-        let trial = Self { rig, other, api, etcd, _agent: agent };
+        let trial = Self { rig, other, api, etcd, agent };
         for gateway in trial.gateways() {
             let rig = &trial.rig;
             until("it is reached", async || rig.ask_at(gateway, PATH).await.status == SERVED).await;

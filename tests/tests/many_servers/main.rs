@@ -6,6 +6,7 @@ use tokio::time::{sleep, timeout};
 
 mod caller_limits;
 mod dials;
+mod copies;
 mod directory;
 mod elections;
 mod faults;

@@ -6,21 +6,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use daemon::{Scope, error_chain};
-use proto::peering::PeerInfo;
+use proto::peering::{PeerInfo, PeerMessage, ProbeAnswer, ProbeOutcome, ProbeRequest};
 use rustls_pki_types::CertificateDer;
 use tokio::net::lookup_host;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{interval, sleep, timeout};
 use tracing::{info, warn};
 use transport::tls::{ExpectedPeer, SharedCertificate, TlsError};
 use transport::{
-    DialError, DialPath, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, PeerOpening, Spawn, dial_tcp,
+    DialError, DialPath, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, PeerOpening, Spawn, Tunnel,
+    TunnelEvent, dial_tcp,
 };
 
 use super::relay::Relays;
 use super::telling::Teller;
 use crate::config::PeerCarrier;
 use crate::directory::Directory;
+use crate::registry::{Registry, TUNNELS_MAX};
 
 /// The time between two looks at the list of servers.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -34,6 +36,9 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// Longest wait for the addresses of a name.
 const RESOLVE_MAX: Duration = Duration::from_secs(3);
+
+/// Most searches at once for other processes of agents, for all other servers. Beyond it, they get no answer.
+const SEARCHES_MAX: usize = TUNNELS_MAX;
 
 /// Most servers that one server dials. Beyond it, further ones are reached by agents alone.
 pub const PEERS_MAX: usize = 64;
@@ -50,6 +55,7 @@ pub(super) struct PeerDialerParts {
     pub(super) server_roots: watch::Receiver<Arc<Vec<CertificateDer<'static>>>>,
     pub(super) keys: EndpointKeys,
     pub(super) carrier: PeerCarrier,
+    pub(super) registry: Registry,
     pub(super) directory: Directory,
     pub(super) relays: Relays,
     pub(super) teller: Teller,
@@ -60,6 +66,8 @@ struct SharedDialer {
     parts: PeerDialerParts,
     /// The IDs of the servers for which a task runs.
     dialed: Mutex<HashSet<String>>,
+    /// The slots for searches for other processes of agents, [`SEARCHES_MAX`] in all.
+    searches: Arc<Semaphore>,
 }
 
 /// The reason why there is no session with a server.
@@ -77,7 +85,8 @@ enum NotDialed {
 
 impl PeerDialer {
     pub(super) fn new(parts: PeerDialerParts) -> Self {
-        Self(Arc::new(SharedDialer { parts, dialed: Mutex::default() }))
+        let searches = Arc::new(Semaphore::new(SEARCHES_MAX));
+        Self(Arc::new(SharedDialer { parts, dialed: Mutex::default(), searches }))
     }
 
     /// Dials each server that is registered, until its session is lost for good because it is not registered any more.
@@ -116,7 +125,7 @@ impl PeerDialer {
                     let _told = self.0.parts.teller.join(tunnel.clone());
                     // Both arms are cancel-safe: the session is over when either ends.
                     let ended = tokio::select! {
-                        ended = driver.run(|_| {}) => Some(ended),
+                        ended = driver.run(|event| self.answer(event, &tunnel, &scope)) => Some(ended),
                         () = self.0.parts.relays.serve(&id, &tunnel, &scope) => None,
                     };
                     let reason = ended.map(|ended| error_chain(&ended).to_string());
@@ -131,6 +140,24 @@ impl PeerDialer {
             pause = (pause * 2).min(PAUSE_MAX);
         }
         self.dialed().remove(&id);
+    }
+
+    /// Answers the other server's question for a process of an agent, by a task of its own.
+    fn answer(&self, event: TunnelEvent, session: &Tunnel, scope: &Scope) {
+        let TunnelEvent::Peer(PeerMessage::Probe(ProbeRequest { number, agent, boot })) = event else {
+            return;
+        };
+        let Ok(slot) = Arc::clone(&self.0.searches).try_acquire_owned() else { return };
+        let (registry, session) = (self.0.parts.registry.clone(), session.clone());
+        scope.spawn_background(async move {
+            let outcome = registry.answer_probe(&agent, boot).await;
+            if outcome != ProbeOutcome::NoDuplicate {
+                warn!(%agent, ?outcome, "an agent's certificate is used by another process at another server, too");
+            }
+            // If the session does not take it, it ends, and nobody waits for the answer.
+            let _ = session.tell_peer(PeerMessage::Probed(ProbeAnswer { number, outcome: Some(outcome) }));
+            drop(slot);
+        });
     }
 
     /// The address at which a server is dialed, while it is registered.

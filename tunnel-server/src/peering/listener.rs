@@ -136,7 +136,9 @@ impl PeerListener {
                 self.0.directory.confirmed(&id, &epoch, revision);
             }
             TunnelEvent::Peer(PeerMessage::Usage(shares)) => usage.hear(shares, Instant::now()),
-            TunnelEvent::Peer(PeerMessage::Clock { .. })
+            TunnelEvent::Peer(PeerMessage::Probed(answer)) => told.answered(answer),
+            // A question comes over the session that this server has dialed.
+            TunnelEvent::Peer(PeerMessage::Clock { .. } | PeerMessage::Probe(_))
             // The other server is no agent.
             | TunnelEvent::PeerDrains
             | TunnelEvent::Endpoints(_)

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 use transport::{OpenError, Tunnel, TunnelStream};
 
 use super::live_since::LiveSince;
+use super::questions::Questions;
 use super::tunnels::TunnelEntry;
 use super::{RegisteredTunnel, Registry};
 use crate::config::SERVER_TUNNELS_MAX;
@@ -33,6 +34,7 @@ struct SharedPeerSession {
     home: Home,
     /// The other server is stopping.
     is_draining: AtomicBool,
+    questions: Questions,
 }
 
 /// A tunnel between another server and an agent. Clones are the same one.
@@ -70,7 +72,8 @@ impl PeerSession {
     /// A session with the server of this ID.
     #[must_use]
     pub fn new(server_id: String, tunnel: Tunnel, home: Home) -> Self {
-        Self(Arc::new(SharedPeerSession { server_id, tunnel, home, is_draining: AtomicBool::new(false) }))
+        let (is_draining, questions) = (AtomicBool::new(false), Questions::default());
+        Self(Arc::new(SharedPeerSession { server_id, tunnel, home, is_draining, questions }))
     }
 
     /// The ID of the other server.
@@ -85,6 +88,10 @@ impl PeerSession {
 
     pub(super) fn home(&self) -> Home {
         self.0.home
+    }
+
+    pub(super) fn questions(&self) -> &Questions {
+        &self.0.questions
     }
 }
 
@@ -172,6 +179,11 @@ impl TunnelsAtPeers {
         self.0.contains_key(cluster)
     }
 
+    /// All tunnels to a cluster, usable or not.
+    pub(super) fn of_cluster(&self, cluster: &ClusterId) -> Vec<TunnelAtPeer> {
+        self.0.get(cluster).map(|tunnels| tunnels.clone()).unwrap_or_default()
+    }
+
     /// The usable tunnels to a cluster whose agents are `admitted`.
     pub(super) fn usable(
         &self,
@@ -246,6 +258,10 @@ impl PeerRegistration {
         Ok(())
     }
 
+    pub(super) fn session(&self) -> &PeerSession {
+        &self.session
+    }
+
     /// The other server is stopping, so nothing new begins there.
     pub fn drain(&mut self) {
         self.session.0.is_draining.store(true, Ordering::Relaxed);
@@ -266,8 +282,13 @@ impl PeerRegistration {
         if let Some(known) = self.tunnels.get(&told.number)
             && *known.told().agent.cluster() == cluster
         {
+            let was_on_probation = known.told().is_on_probation;
             if known.tell(told) {
                 self.registry.changed(&cluster);
+            }
+            let told = known.told();
+            if told.is_on_probation != was_on_probation {
+                self.registry.look_again(&told);
             }
             return Ok(());
         }
@@ -283,8 +304,10 @@ impl PeerRegistration {
             live: Arc::new(LiveSince::new(since)),
         }));
         self.registry.0.at_peers.insert(cluster.clone(), tunnel.clone());
+        let told = tunnel.told();
         self.tunnels.insert(number, tunnel);
         self.registry.changed(&cluster);
+        self.registry.look_again(&told);
         Ok(())
     }
 
@@ -302,6 +325,7 @@ impl Drop for PeerRegistration {
     fn drop(&mut self) {
         let numbers: Vec<u64> = self.tunnels.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.remove(number));
+        self.session.questions().end();
     }
 }
 

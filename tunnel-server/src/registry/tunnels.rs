@@ -123,7 +123,7 @@ impl<T: Selectable> ClusterTunnels<T> {
         mut entry: TunnelEntry<T>,
     ) -> Result<Option<TunnelEntry<T>>, LimitReached> {
         let replaced = self.room_for(&entry.agent, entry.boot)?;
-        entry.on_probation = self.entries.iter().any(|earlier| supersedes(&entry, earlier));
+        entry.on_probation |= self.entries.iter().any(|earlier| supersedes(&entry, earlier));
         let replaced = replaced.and_then(|ticket| self.remove(ticket));
         self.entries.push(entry);
         Ok(replaced)

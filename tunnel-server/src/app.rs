@@ -17,6 +17,7 @@ use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 use crate::admin::{self, Admin, Dependencies, EnrollmentInfo, Remote, ServerInfo};
 use crate::agents::AgentListener;
 use crate::authz::{Policy, PolicyFile};
+use crate::clocks::Clocks;
 use crate::config::{self, Config};
 use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, EnrollmentSettings};
@@ -133,7 +134,8 @@ impl BoundServer {
         let trust_bundle = follow_bundle(&config, scope);
         let peers_see = Arc::clone(&certificate);
         let shown = CertificateWithRoots::new(certificate, trust_bundle.clone());
-        let opened = (&directory, &log, trust_bundle.clone());
+        let clocks = scrape::register_clocks(&metrics, Clocks::new(config.server_id.clone()));
+        let opened = (&directory, &log, &clocks, trust_bundle.clone());
         let enrollment = bind_enrollment(&mut config, opened, (shown, agent_roots), scope)?;
         let (enrollment, site) = enrollment.map(|bound| (bound.service, bound.site)).unzip();
         let Config { parking, watches, drain_grace, limits, .. } = config;
@@ -145,8 +147,8 @@ impl BoundServer {
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let (links, host) = (metrics::links(), own_identity::host(server_id.clone(), &keys)?);
         let own = peering::OwnProcess::new(&host, &domain, peers_see, (&keys, number));
-        let (within, shared) =
-            ((&roots, &readiness, scope), (registry.clone(), gateway.limiter(), log.clone()));
+        let shared = (registry.clone(), gateway.limiter(), clocks, log.clone());
+        let within = (&roots, &readiness, scope);
         let addresses = &config.tunnel.addresses;
         let membership =
             membership::join(config.peering, addresses, own, within, shared, Arc::clone(&spawn)).await?;
@@ -354,7 +356,7 @@ fn admin_listeners(
 /// root's pin.
 fn bind_enrollment(
     config: &mut Config,
-    (directory, log, trust_bundle): (&Directory, &Log, watch::Receiver<Arc<[u8]>>),
+    (directory, log, clocks, trust_bundle): (&Directory, &Log, &Clocks, watch::Receiver<Arc<[u8]>>),
     (shown, agent_roots): (Arc<CertificateWithRoots>, Arc<SharedRoots>),
     scope: &Scope,
 ) -> Result<Option<BoundEnrollment>, Failure> {
@@ -369,7 +371,8 @@ fn bind_enrollment(
         EnrollmentSettings { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
     let site = EnrollmentInfo { address, servers: config.tunnel.addresses.clone(), shown };
-    let enrollment = Enrollment::new(directory.clone(), signer, settings, verifier, log.clone());
+    let enrollment =
+        Enrollment::new(directory.clone(), signer, settings, verifier, clocks.clone(), log.clone());
     Ok(Some(BoundEnrollment { service: (listener, enrollment), site }))
 }
 

@@ -33,6 +33,7 @@ use tracing::debug;
 use trust::Signer;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
+use crate::clocks::Clocks;
 use crate::config::GRACE_DAYS_MAX;
 use crate::directory::{Directory, GRACE_MAX};
 use crate::identity::oidc::pod::Verifier;
@@ -84,13 +85,15 @@ const _: () = assert!(GRACE_DAYS_MAX * 24 * 60 * 60 <= GRACE_MAX.as_secs());
 pub struct Enrollment(Arc<SharedEnrollment>);
 
 impl Enrollment {
-    /// A service in which the newest `signer` issues agents' certificates and `verifier` verifies pods' tokens.
+    /// A service in which the newest `signer` issues agents' certificates and `verifier` verifies pods' tokens. None is
+    /// issued while `clocks` say that this server's own may be wrong.
     #[must_use]
     pub fn new(
         directory: Directory,
         signer: watch::Receiver<Arc<dyn Signer>>,
         settings: EnrollmentSettings,
         verifier: Verifier,
+        clocks: Clocks,
         log: Log,
     ) -> Self {
         let (failures, pod_failures) = (FailedAttempts::new(FAILURES_MAX), FailedAttempts::new(FAILURES_MAX));
@@ -103,6 +106,7 @@ impl Enrollment {
             pod_failures,
             rate_limits,
             verifier,
+            clocks,
             log,
         }))
     }

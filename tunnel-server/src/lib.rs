@@ -4,6 +4,7 @@ pub mod admin;
 pub mod agents;
 pub mod app;
 pub mod authz;
+pub mod clocks;
 pub mod config;
 pub mod dialing;
 pub mod directory;

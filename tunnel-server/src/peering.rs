@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use transport::tls::SharedCertificate;
 use transport::{Endpoint, EndpointKeys, Spawn};
 
+use crate::clocks::Clocks;
 use crate::config::PeerCarrier;
 use crate::limits::Limiter;
 use crate::listener::Listener;
@@ -61,9 +62,7 @@ impl Peering {
     pub fn new(
         (endpoint, tcp): (Endpoint, Listener),
         own: OwnPeer,
-        registry: Registry,
-        limiter: Limiter,
-        log: Log,
+        (registry, limiter, clocks, log): (Registry, Limiter, Clocks, Log),
         spawn: Arc<dyn Spawn>,
     ) -> Self {
         let OwnPeer { info, trust_domain, certificate, server_roots, keys, carrier } = own;
@@ -71,7 +70,8 @@ impl Peering {
         let teller = Teller::new(registry.clone());
         let accepting = (endpoint, Arc::clone(&spawn));
         let domain = trust_domain.clone();
-        let listener = PeerListener::new(accepting, info.clone(), domain, registry.clone(), limiter.clone());
+        let told = (registry.clone(), limiter.clone(), clocks);
+        let listener = PeerListener::new(accepting, info.clone(), domain, told);
         let parts = PeerDialerParts {
             own: info,
             trust_domain,
@@ -97,6 +97,7 @@ impl Peering {
         scope.spawn_background(teller.clone().run());
         scope.spawn_background(teller.clone().run_applied());
         scope.spawn_background(usage::tell(teller.clone(), limiter));
+        scope.spawn_background(teller.clone().run_clock());
         let within = scope.clone();
         scope.spawn_background(async move {
             within.stopping().await;

@@ -61,6 +61,7 @@ pub const LAYERED_CRATES: &[LayeredCrate] = &[
                     built("metrics"),
                     built("directory"),
                     built("listener"),
+                    built("clocks"),
                 ],
             },
         ],

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 mod caller_limits;
-mod dials;
+mod clocks;
 mod copies;
+mod dials;
 mod directory;
 mod elections;
 mod faults;

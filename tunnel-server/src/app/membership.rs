@@ -13,6 +13,7 @@ use super::own_identity;
 use super::peering::{self, OwnProcess};
 use super::registration;
 use super::trusted_roots::RootsFollower;
+use crate::clocks::Clocks;
 use crate::config::PeeringConfig;
 use crate::directory::{Directory, RegisteredServer, ServerRegistration};
 use crate::limits::Limiter;
@@ -39,13 +40,14 @@ pub(super) async fn join(
     addresses: &[String],
     own: OwnProcess<'_>,
     (roots, readiness, scope): (&RootsFollower, &Readiness, &Scope),
-    (registry, limiter, log): (Registry, Limiter, Log),
+    shared: (Registry, Limiter, Clocks, Log),
     spawn: Arc<dyn Spawn>,
 ) -> Result<Membership, Failure> {
     let address = peering.as_ref().map(|peering| peering.address.clone());
     let entry = own_identity::registered(own.host, addresses, address);
     let id = own.host.server_id.clone();
-    let bind = |peering| peering::bind(peering, own, (roots, scope), (registry.clone(), limiter, log), spawn);
+    let registry = shared.0.clone();
+    let bind = |peering| peering::bind(peering, own, (roots, scope), shared, spawn);
     let peering = peering.map(bind).transpose()?;
     let registration = match registry.directory().registration(&id, entry) {
         None => None,

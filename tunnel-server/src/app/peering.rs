@@ -11,6 +11,7 @@ use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber, Spawn};
 
 use super::certificates;
 use super::trusted_roots::RootsFollower;
+use crate::clocks::Clocks;
 use crate::config::PeeringConfig;
 use crate::limits::Limiter;
 use crate::listener::{Listener, ListenerLimits, ListenerTls};
@@ -51,7 +52,7 @@ pub(super) fn bind(
     PeeringConfig { listen, address: _, carrier, certificate, roots, server_roots }: PeeringConfig,
     own: OwnProcess<'_>,
     (follower, scope): (&RootsFollower, &Scope),
-    (registry, limiter, log): (Registry, Limiter, Log),
+    shared: (Registry, Limiter, Clocks, Log),
     spawn: Arc<dyn Spawn>,
 ) -> Result<Peering, Failure> {
     let OwnProcess { host, trust_domain, certificate: shown, keys, number } = own;
@@ -81,5 +82,5 @@ pub(super) fn bind(
         keys: keys.clone(),
         carrier,
     };
-    Ok(Peering::new((endpoint, tcp), own, registry, limiter, log, spawn))
+    Ok(Peering::new((endpoint, tcp), own, shared, spawn))
 }

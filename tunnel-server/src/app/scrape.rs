@@ -11,7 +11,9 @@ use daemon::metrics::links::Links;
 use transport::{Buffers, Carrier};
 
 use super::BoundServer;
+use crate::clocks::Clocks;
 use crate::config::{LimitsConfig, ListenerTotals};
+use crate::directory;
 use crate::limits::LimitUsage;
 use crate::listener::{CounterValues, Counters, Listener};
 use crate::metrics::{AgentVersions, ClusterConnectivity, ClusterGauges};
@@ -63,6 +65,20 @@ pub(super) fn register_listeners(metrics: &Metrics, listeners: Vec<(&'static str
             }
         }
     });
+}
+
+/// Registers the reading of the other servers' clocks, and returns them.
+pub(super) fn register_clocks(metrics: &Metrics, clocks: Clocks) -> Clocks {
+    let read = clocks.clone();
+    metrics.on_scrape(move |lines| {
+        let help = "The largest difference between this server's clock and that of another one, in seconds.";
+        let difference = read.difference().as_secs_f64();
+        lines.gauge("tombolo_server_clock_difference_seconds", help).sample(&[], difference);
+        let help = "1 while this server issues no certificate, because its clock may be wrong, otherwise 0.";
+        let is_apart = u64::from(read.agree().is_err());
+        lines.gauge("tombolo_server_certificates_withheld", help).sample(&[], is_apart);
+    });
+    clocks
 }
 
 /// Registers the readings of the admin API's remote listener, if there is one.

@@ -30,6 +30,7 @@ use super::audit_log::{self, Attempt, EnrollmentAction};
 use super::nonce::Nonce;
 use super::rate_limits::RateLimits;
 use super::shared::{SharedEnrollment, source};
+use crate::clocks::ClocksApart;
 use crate::directory::{self, Agent, IssuedChain, UnixSeconds};
 use crate::listener::failed_attempts::FailedAttempts;
 use crate::metrics::{self, EnrollmentOutcome};
@@ -136,12 +137,16 @@ impl EnrollmentService {
     ) -> Result<IssuedChain, Status> {
         let receipt = attempt.intent(&self.shared.log, detail).await.map_err(|error| not_recorded(&error))?;
         let agent = subject.agent.clone();
-        let answer = match self.issue(subject, now).await {
+        let issued = match self.shared.clocks.agree() {
+            Ok(()) => self.issue(subject, now).await.map_err(|error| not_issued(&error)),
+            Err(apart) => Err(clocks_apart(&apart)),
+        };
+        let answer = match issued {
             Ok(issued) => {
                 let serial = issued.serial.clone();
                 record(issued).await.map(|answer| (answer, serial))
             }
-            Err(error) => Err(not_issued(&error)),
+            Err(refused) => Err(refused),
         };
         receipt.complete(audit_log::outcome(&agent, &answer));
         answer.map(|(answer, _)| answer)
@@ -249,6 +254,11 @@ impl EnrollmentService {
 fn not_issued(error: &SignError) -> Status {
     error!(error = %error_chain(error), "no certificate can be issued");
     Status::unavailable("no certificate can be issued now; try again later")
+}
+
+fn clocks_apart(error: &ClocksApart) -> Status {
+    error!(%error, "no certificate is issued, because this server's clock may be wrong");
+    Status::unavailable(error.to_string())
 }
 
 fn unavailable(error: &directory::StoreError) -> Status {

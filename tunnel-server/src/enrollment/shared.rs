@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use trust::Signer;
 
 use super::rate_limits::RateLimits;
+use crate::clocks::Clocks;
 use crate::directory::Directory;
 use crate::identity::oidc::pod::Verifier;
 use crate::listener::failed_attempts::FailedAttempts;
@@ -39,6 +40,7 @@ pub(super) struct SharedEnrollment {
     /// Rate limits of authenticated clients.
     pub(super) rate_limits: RateLimits,
     pub(super) verifier: Verifier,
+    pub(super) clocks: Clocks,
     pub(super) log: Log,
 }
 

@@ -13,6 +13,7 @@ use tokio::task::coop;
 use tracing::{debug, info, warn};
 use transport::{AcceptedConnection, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEvent};
 
+use crate::clocks::Clocks;
 use crate::directory::Directory;
 use crate::limits::Limiter;
 use crate::listener::{self, Listener};
@@ -33,6 +34,7 @@ struct SharedListener {
     directory: Directory,
     registry: Registry,
     limiter: Limiter,
+    clocks: Clocks,
     handshakes: Arc<Semaphore>,
 }
 
@@ -42,11 +44,10 @@ impl PeerListener {
         (endpoint, spawn): (Endpoint, Arc<dyn Spawn>),
         own: PeerInfo,
         trust_domain: String,
-        registry: Registry,
-        limiter: Limiter,
+        (registry, limiter, clocks): (Registry, Limiter, Clocks),
     ) -> Self {
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
         let directory = registry.directory().clone();
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
         Self(Arc::new(SharedListener {
             endpoint,
             spawn,
@@ -55,6 +56,7 @@ impl PeerListener {
             directory,
             registry,
             limiter,
+            clocks,
             handshakes,
         }))
     }
@@ -123,6 +125,7 @@ impl PeerListener {
         let session = PeerSession::new(id.clone(), tunnel.clone(), home);
         let mut told = self.0.registry.peer_joined(session);
         let usage = self.0.limiter.peer_joined(id.clone());
+        let clock = self.0.clocks.read(&id);
         let ended = driver.run(|event| match event {
             TunnelEvent::Peer(PeerMessage::Tunnels(delta)) => {
                 if let Err(error) = told.apply(delta) {
@@ -136,9 +139,12 @@ impl PeerListener {
                 self.0.directory.confirmed(&id, &epoch, revision);
             }
             TunnelEvent::Peer(PeerMessage::Usage(shares)) => usage.hear(shares, Instant::now()),
+            TunnelEvent::Peer(PeerMessage::Clock { unix_millis }) => {
+                clock.take(unix_millis, tunnel.min_rtt() / 2);
+            }
             TunnelEvent::Peer(PeerMessage::Probed(answer)) => told.answered(answer),
             // A question comes over the session that this server has dialed.
-            TunnelEvent::Peer(PeerMessage::Clock { .. } | PeerMessage::Probe(_))
+            TunnelEvent::Peer(PeerMessage::Probe(_))
             // The other server is no agent.
             | TunnelEvent::PeerDrains
             | TunnelEvent::Endpoints(_)
@@ -148,7 +154,7 @@ impl PeerListener {
         });
         let ended = ended.await;
         // In this order, so that no request is routed to it once its end is in the log.
-        drop(told);
+        drop((told, clock));
         info!(peer = id, reason = %error_chain(&ended), "the session of another server ended");
     }
 

@@ -1,8 +1,8 @@
-//! Tells the other servers of this server's tunnels and of the records that it has, as they change.
+//! Tells the other servers of this server's tunnels and of the records that it has, as they change, and of its time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::peering::{CallerShare, PeerMessage, PoolDelta, RemoteTunnel};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -15,6 +15,9 @@ const TOLD_EVERY: Duration = Duration::from_millis(50);
 
 /// The time between two looks at distances and streams, whose changes nobody is notified of.
 const FIGURES_EVERY: Duration = Duration::from_secs(2);
+
+/// The time between two words about this server's clock.
+const CLOCK_TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// Smaller differences between distances are noise.
 const DISTANCE_NOISE: Duration = Duration::from_millis(2);
@@ -66,6 +69,7 @@ impl Teller {
         if told.is_draining {
             drain(&session);
         }
+        tell_clock(&session);
         if let Some(revision) = told.applied {
             tell_applied(&session, revision);
         }
@@ -105,6 +109,16 @@ impl Teller {
         for session in self.told().sessions.values() {
             // As with tunnels: a session that does not take it ends.
             let _ = session.tell_peer(PeerMessage::Usage(shares.to_vec()));
+        }
+    }
+
+    /// Tells of this server's time, as long as it is polled.
+    pub(super) async fn run_clock(self) {
+        let mut ticks = interval(CLOCK_TOLD_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.told().sessions.values().for_each(tell_clock);
         }
     }
 
@@ -179,6 +193,13 @@ fn tell(session: &Tunnel, deltas: &[PoolDelta]) {
 fn drain(session: &Tunnel) {
     // As above.
     let _ = session.tell_peer(PeerMessage::Draining);
+}
+
+fn tell_clock(session: &Tunnel) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let unix_millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    // As above.
+    let _ = session.tell_peer(PeerMessage::Clock { unix_millis });
 }
 
 fn tell_applied(session: &Tunnel, revision: i64) {

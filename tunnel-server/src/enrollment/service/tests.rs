@@ -17,6 +17,7 @@ use trust::{Role, Root, Serial, Signer};
 use x509_parser::extensions::GeneralName;
 
 use super::*;
+use crate::clocks::Clocks;
 use crate::directory::{ClusterSpecUpdate, Directory, Revoked};
 use crate::enrollment::test_cluster::{TestCluster, keys};
 use crate::enrollment::{EnrollmentSettings, FAILURES_MAX};
@@ -79,6 +80,7 @@ impl Server {
             pod_failures: FailedAttempts::new(FAILURES_MAX),
             rate_limits: RateLimits::default(),
             verifier: Verifier::new().unwrap(),
+            clocks: Clocks::new("server-1".to_owned()),
             log,
         };
         Self { _state: state, audit, running: Some(running), shared: Arc::new(shared) }

@@ -43,6 +43,30 @@ async fn a_replaced_key_is_refused_and_audited() {
     assert_eq!(lines[4..], [refusal]);
 }
 
+/// The agent asks again, here or at another server.
+#[tokio::test]
+async fn no_certificate_is_issued_while_the_clocks_of_servers_are_apart() {
+    let server = Server::start().await;
+    let (old, new) = (AgentKey::new(), AgentKey::new());
+    let enrolled = Certificate::of(&server.enrolled(&old, None).await);
+    let token = server.token().await;
+    let service = server.service();
+    let other = server.shared.clocks.read("server-2");
+    let ahead = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(60);
+    other.take(u64::try_from(ahead.as_millis()).unwrap(), Duration::ZERO);
+
+    let renewal = refused(service.renew(Request::new(old.renew(&service, &enrolled, &new))).await);
+    let enrollment = refused(service.enroll(Request::new(new.enroll(&token))).await);
+
+    for (code, message) in [renewal, enrollment] {
+        assert_eq!(code, Code::Unavailable);
+        assert!(message.contains("the clocks of the servers server-1 and server-2 differ by"), "{message}");
+    }
+    drop(other);
+    answered(service.renew(Request::new(old.renew(&service, &enrolled, &new))).await);
+    answered(service.enroll(Request::new(AgentKey::new().enroll(&token))).await);
+}
+
 /// The proof is also bound to the connection and to the key of the next certificate.
 #[tokio::test]
 async fn a_proof_that_is_not_by_the_recorded_key_renews_nothing() {

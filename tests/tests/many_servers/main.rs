@@ -16,6 +16,7 @@ mod hop;
 mod in_force;
 mod leaving;
 mod moving_records;
+mod peer_port;
 mod revocations;
 mod servers;
 

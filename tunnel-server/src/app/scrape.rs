@@ -13,7 +13,6 @@ use transport::{Buffers, Carrier};
 use super::BoundServer;
 use crate::clocks::Clocks;
 use crate::config::{LimitsConfig, ListenerTotals};
-use crate::directory;
 use crate::limits::LimitUsage;
 use crate::listener::{CounterValues, Counters, Listener};
 use crate::metrics::{AgentVersions, ClusterConnectivity, ClusterGauges};

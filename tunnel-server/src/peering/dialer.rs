@@ -20,9 +20,9 @@ use transport::{
 
 use super::relay::Relays;
 use super::telling::Teller;
-use crate::config::PeerCarrier;
+use crate::config::{PeerCarrier, SERVER_TUNNELS_MAX};
 use crate::directory::Directory;
-use crate::registry::{Registry, TUNNELS_MAX};
+use crate::registry::Registry;
 
 /// The time between two looks at the list of servers.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 const RESOLVE_MAX: Duration = Duration::from_secs(3);
 
 /// Most searches at once for other processes of agents, for all other servers. Beyond it, they get no answer.
-const SEARCHES_MAX: usize = TUNNELS_MAX;
+const SEARCHES_MAX: usize = SERVER_TUNNELS_MAX;
 
 /// Most servers that one server dials. Beyond it, further ones are reached by agents alone.
 pub const PEERS_MAX: usize = 64;

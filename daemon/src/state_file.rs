@@ -65,6 +65,10 @@ state_files! {
     TrustBundle = "trust.bundle",
         without_it: "only the roots of the configuration are trusted, until a server sends a bundle that they have signed",
         remedy: "nothing is to be done while a server's certificate chains to those roots";
+    /// The list of servers that a server has sent to an agent.
+    Servers = "servers.list",
+        without_it: "the next start dials the configured servers only, until one of them sends the list again",
+        remedy: "nothing is to be done while one of the configured servers answers";
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use ::tests::fake_api::{Answer, Behaviour, FakeApi, WatchFeed};
 use ::tests::rig::{ApiServer as RigApiServer, Rig};
 use clap::Args;
 use daemon::metrics::links::Links;
-use daemon::{Readiness, Scope};
+use daemon::{Readiness, Scope, StateDir, StateError};
 use proto::AllowList;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -117,7 +117,9 @@ pub async fn run(flags: &RestartFlags, seed: u64) -> Result<Report, Box<dyn Erro
 
     progress.show(&format!("{} agents dial", agents.len()));
     for batch in agents.chunks(BATCH) {
-        batch.iter().for_each(|agent| dialer(agent, &rig, &streams, &scope).run());
+        for agent in batch {
+            dialer(agent, &rig, &streams, &scope)?.run();
+        }
         sleep(LOOK_EVERY).await;
     }
     wait_for_agents(&rig, flags, Instant::now()).await?;
@@ -225,10 +227,11 @@ fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn 
     Ok(Streams::new(Guard::new(anybody, false), forwarder, relay))
 }
 
-fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer {
+fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Result<Dialer, StateError> {
     let address = ServerAddress { host: rig.gateway().ip().to_string(), port: rig.gateway().port() };
-    let server = ConfiguredServer { certificate_name: address.host.clone(), address };
+    let server = ConfiguredServer { certificate_name: address.host.clone(), address, id: None };
     let (id, boot, keys, trust) = agent.parts();
+    let state = StateDir::open(&rig.path().join(format!("{}.state", id.cluster())))?;
     let dependencies = Dependencies {
         boot,
         keys,
@@ -239,8 +242,10 @@ fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer 
         control_plane: ControlPlane::new(watch::channel(Vec::new()).1, watch::channel(Vec::new()).1),
         readiness: Readiness::new(),
         links: Links::new("restart", "server"),
+        tunnels: 1,
+        state,
     };
-    Dialer::new(vec![server], id, trust, dependencies, scope.clone())
+    Dialer::begin(vec![server], id, trust, dependencies, scope.clone())
 }
 
 fn report(heading: Heading, rounds: &[Round]) -> Result<Report, Box<dyn Error>> {

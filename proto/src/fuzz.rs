@@ -14,10 +14,11 @@ use crate::greeting::{Advertised, CERTIFICATES_MAX, ENDPOINTS_MAX, verify_hello}
 use crate::headers::{clean_request, clean_response, is_protected, take_impersonation};
 use crate::location::Location;
 use crate::peering::{DELTA_ENTRIES_MAX, PeerMessage, USAGE_CALLERS_MAX, ViaOutcome, ViaRequest};
+use crate::server_list::{SERVER_ADDRESSES_MAX, SERVERS_BYTES_MAX, SERVERS_MAX, ServerList};
 use crate::session::{FRAMES_BURST_MAX, Session};
 use crate::spiffe::AgentId;
 use crate::trust::{Bundle, SignedBundle};
-use crate::wire::{Assert, CarrierNote, ControlFrame, Hello, Peer, StreamOpen, ViaReply};
+use crate::wire::{Assert, CarrierNote, ControlFrame, Hello, Peer, Servers, StreamOpen, ViaReply};
 use crate::{ClusterId, socks5, upgrade_protocol};
 
 /// Random inputs that `make test` tries beside the corpus. `make fuzz` overrides the number by the
@@ -136,6 +137,23 @@ fn peering() {
             }
             assert_eq!(ViaOutcome::from(ViaReply::from(outcome.clone())), outcome);
         }
+    });
+}
+
+/// A list of servers is within its limits, fits into a frame beside the largest trust bundle, and is read alike from what
+/// it is sent as.
+#[test]
+fn server_lists() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let Ok(servers) = Servers::decode(bytes) else { return };
+        let list = ServerList::from_wire(servers);
+        assert!(list.servers().len() <= SERVERS_MAX);
+        for server in list.servers() {
+            assert!(server.addresses.len() <= SERVER_ADDRESSES_MAX);
+            assert!(server.addresses.iter().chain([&server.id]).all(|text| is_printable(text)));
+        }
+        assert!(list.to_wire().encoded_len() <= SERVERS_BYTES_MAX);
+        assert_eq!(ServerList::from_wire(list.to_wire()).servers().len(), list.servers().len());
     });
 }
 

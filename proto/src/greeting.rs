@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::server_list::ServerList;
 use crate::session::SILENCE_LEAST;
 use crate::spiffe::AgentId;
 use crate::wire::{Endpoints, Hello, Refused, ServedCertificate, Welcome, refused::Reason};
@@ -100,6 +101,8 @@ pub struct ServerInfo {
     pub keys_mark: [u8; 8],
     /// The newest trust bundle that it knows, or nothing.
     pub trust_bundle: Vec<u8>,
+    /// All servers of the installation. Empty if this one shares its records with nobody.
+    pub servers: ServerList,
 }
 
 /// Checks a greeting against the identity that the agent's certificate proved.
@@ -157,6 +160,7 @@ pub fn welcome(greeting: &Greeting, server: &ServerInfo, silence_max: Duration) 
         boot_nonce: server.boot.0.to_vec(),
         keys_mark: server.keys_mark.to_vec(),
         trust_bundle: server.trust_bundle.clone(),
+        servers: (!server.servers.is_empty()).then(|| server.servers.to_wire()),
     }
 }
 
@@ -212,7 +216,7 @@ pub fn truncate_certificates(certificates: Vec<ServedCertificate>) -> Vec<Served
 }
 
 /// Returns true if a text has no spaces and is no longer than an endpoint.
-fn is_plain(text: &str) -> bool {
+pub(crate) fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.len() <= ENDPOINT_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -332,6 +336,7 @@ mod tests {
             boot: BootNonce([3; 16]),
             keys_mark: [5; 8],
             trust_bundle: vec![9],
+            servers: ServerList::default(),
         };
         let welcome = |silence| welcome(&verify_hello(hello(), &agent()).unwrap(), &host, silence);
         let expected = Welcome {
@@ -342,6 +347,7 @@ mod tests {
             boot_nonce: vec![3; 16],
             keys_mark: vec![5; 8],
             trust_bundle: vec![9],
+            servers: None,
         };
         assert_eq!(welcome(Duration::from_secs(60)), expected);
         assert_eq!(welcome(Duration::MAX).silence_max_ms, u32::MAX);

@@ -22,6 +22,7 @@ pub mod inquiry;
 pub mod location;
 pub mod name_text;
 pub mod peering;
+pub mod server_list;
 pub mod session;
 pub mod socks5;
 pub mod spiffe;

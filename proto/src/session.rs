@@ -19,12 +19,13 @@ mod full_size;
 mod heartbeat;
 mod probing;
 mod protocol;
+mod violation;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::wire::{
-    Drain, Drained, Endpoints, Extension, Heartbeat, StreamQuery, StreamReport, control_frame::Frame,
+    Drain, Drained, Endpoints, Extension, Heartbeat, Servers, StreamQuery, StreamReport, control_frame::Frame,
 };
 use drain::DrainState;
 use full_size::FullSize;
@@ -38,6 +39,7 @@ pub use full_size::{FULL_SIZE_ANSWER_MAX, FULL_SIZE_EVERY, FULL_SIZE_EVERY_SUSPE
 pub use heartbeat::{HEARTBEAT_ACTIVE, HEARTBEAT_IDLE, HEARTBEAT_SLOWEST};
 pub use probing::{PROBE_EVERY, PROBE_EVERY_IDLE, PROBE_FAST_FOR};
 pub use protocol::{PEER_SILENCE_MAX, Protocol};
+pub use violation::ProtocolViolation;
 
 /// Default of the silence after which a tunnel is given up. Minutes, because a link that comes back within
 /// them loses nothing.
@@ -65,32 +67,6 @@ pub enum Health {
     Suspect,
     /// Silent for longer than was agreed; the tunnel is over.
     Lost,
-}
-
-/// A peer's breach of the protocol. The tunnel is closed for it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProtocolViolation {
-    /// A frame of the greeting, after the greeting.
-    #[error("a {0} frame came after the greeting")]
-    LateGreeting(&'static str),
-    /// A frame that only the other protocol has: of servers on an agent's tunnel, or the reverse.
-    #[error("a {0} frame does not belong to this protocol")]
-    ForeignFrame(&'static str),
-    /// A message of another server breaks a limit, for this reason.
-    #[error("a message between servers is not valid: {0}")]
-    PeerMessage(String),
-    /// The other server does not read its messages, and more of them wait than may.
-    #[error("too many messages wait for a server that does not read them")]
-    UnreadMessages,
-    /// More frames than a peer may send.
-    #[error("more than {max} control frames a second", max = FRAMES_PER_SECOND_MAX)]
-    TooManyFrames,
-    /// More frames than another server may send.
-    #[error("more than {max} control frames of a server a second", max = PEER_FRAMES_PER_SECOND_MAX)]
-    TooManyPeerFrames,
-    /// More streams were acknowledged than this side has ended.
-    #[error("the ends of more streams were acknowledged than had been sent")]
-    FalseAcknowledgement,
 }
 
 /// One side of a greeted tunnel.
@@ -221,6 +197,7 @@ impl Session {
             Some(Frame::Extension(extension)) => self.replace_event(Event::Extension(extension)),
             Some(Frame::StreamQuery(query)) => self.replace_event(Event::StreamQuery(query)),
             Some(Frame::StreamReport(report)) => self.replace_event(Event::StreamReport(report)),
+            Some(Frame::Servers(servers)) => self.replace_event(Event::Servers(servers)),
             Some(Frame::Peer(message)) => self.events.push_back(Event::Peer(message)),
             // A newer peer's frame. All others were refused above.
             None
@@ -309,6 +286,11 @@ impl Session {
     /// Answers a question of the peer about streams.
     pub fn report(&mut self, report: StreamReport) {
         self.queue(Frame::StreamReport(report));
+    }
+
+    /// Tells an agent which servers there are.
+    pub fn tell_servers(&mut self, servers: Servers) {
+        self.queue(Frame::Servers(servers));
     }
 
     /// Begins a drain: the peer is notified, and `Event::Empty` follows once no stream is open on either

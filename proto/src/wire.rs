@@ -18,10 +18,10 @@ mod tunnel_v1 {
 pub use tunnel_v1::{
     Applied, Assert, CallerUsage, CarrierNote, Clock, Closing, Connected, ControlFrame, DialOpen, DialReply,
     Drain, Drained, Endpoints, Extension, Heartbeat, Hello, HttpOpen, NotConnected, PassThrough, Peer,
-    PeerDraining, PeerHello, PeerTunnel, PeerWelcome, Probe, Probed, Refused, ServedCertificate, StreamOpen,
-    StreamQuery, StreamReport, TunnelHealth, TunnelsDelta, Usage, ViaNoTunnel, ViaOpen, ViaOpened,
-    ViaRefused, ViaReply, Welcome, caller_usage, carrier_note, control_frame, dial_reply, http_open,
-    not_connected, peer, probed, refused, stream_open, via_open, via_reply,
+    PeerDraining, PeerHello, PeerTunnel, PeerWelcome, Probe, Probed, Refused, ServedCertificate, ServerEntry,
+    Servers, StreamOpen, StreamQuery, StreamReport, TunnelHealth, TunnelsDelta, Usage, ViaNoTunnel, ViaOpen,
+    ViaOpened, ViaRefused, ViaReply, Welcome, caller_usage, carrier_note, control_frame, dial_reply,
+    http_open, not_connected, peer, probed, refused, stream_open, via_open, via_reply,
 };
 
 use control_frame::Frame;
@@ -29,6 +29,7 @@ use control_frame::Frame;
 // prost does not derive it for a message that contains others.
 impl Eq for Endpoints {}
 impl Eq for Peer {}
+impl Eq for Servers {}
 
 impl From<Frame> for ControlFrame {
     fn from(frame: Frame) -> Self {

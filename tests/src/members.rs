@@ -55,6 +55,32 @@ async fn prepare_over(rig: &Rig, etcd: &EtcdCluster, id: &str, (carrier, more): 
     rig.prepared_peer(free_port(), id, &format!("tls: {{ {certificate} }}\n{section}{more}"))
 }
 
+/// The same as [`join_first`], and agents are told of the server's own address.
+pub async fn join_first_listed(rig: &mut Rig, etcd: &EtcdCluster) {
+    let address = rig.gateway();
+    let plain = format!("tunnel: {{ listen: \"{address}\", agentCAFile: pki/agent-ca.crt }}");
+    rig.write_config(|text| {
+        assert!(text.contains(&plain), "{text}");
+        text.replace(&plain, listed(address).trim_end())
+    });
+    join_first(rig, etcd).await;
+}
+
+/// The same as [`join`], and agents are told of the server's own address.
+pub async fn join_listed(rig: &Rig, etcd: &EtcdCluster, id: &str) -> Peer {
+    let (gateway, address) = (free_port(), free_port());
+    let section = section(rig, etcd, id, (address, address)).await;
+    let certificate = format!("certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key");
+    rig.peer_at(gateway, id, &format!("tls: {{ {certificate} }}\n{}{section}", listed(gateway))).await
+}
+
+/// The listener for agents, with the address that they are told.
+fn listed(address: SocketAddr) -> String {
+    format!(
+        "tunnel: {{ listen: \"{address}\", agentCAFile: pki/agent-ca.crt, addresses: [\"{address}\"] }}\n"
+    )
+}
+
 /// The configuration by which a server shares records and tunnels. Its certificates are made.
 async fn section(
     rig: &Rig,

@@ -456,9 +456,10 @@ impl Rig {
         let limits = if is_set("limits:") { "" } else { ROOMY };
         let tls = format!("tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n");
         let tls = if is_set("tls:") { "" } else { &tls };
+        let tunnel = format!("tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n");
+        let tunnel = if is_set("tunnel:") { "" } else { &tunnel };
         format!(
-            "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n{tls}\
-             tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
+            "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n{tls}{tunnel}\
              policy: {{ file: {} }}\n\
              {clusters}{limits}stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n\
              gateway:\n  listen: \"{listen}\"\n  hostSuffix: clusters.test\n  authentication:\n    \

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use proto::greeting::{BootNonce, ServerInfo};
+use proto::server_list::ServerList;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use transport::tls::Material;
@@ -42,6 +43,7 @@ pub fn host(server_id: &str, keys: &EndpointKeys) -> ServerInfo {
         boot: BootNonce(boot),
         keys_mark: keys.mark(),
         trust_bundle: Vec::new(),
+        servers: ServerList::default(),
     }
 }
 

@@ -10,6 +10,7 @@ use bytes::{Buf, BytesMut};
 use proto::frame;
 use proto::greeting::Advertised;
 use proto::peering::PeerMessage;
+use proto::server_list::ServerList;
 use proto::session::{Event, HEARTBEAT_ACTIVE, Health, ProtocolViolation};
 use proto::wire::{ControlFrame, Extension, StreamQuery, StreamReport, control_frame::Frame};
 use proto::{CloseCode, Session};
@@ -61,6 +62,8 @@ pub enum TunnelEvent {
     StreamQuery(StreamQuery),
     /// The agent answers such a question.
     StreamReport(StreamReport),
+    /// The server tells which servers there are.
+    Servers(ServerList),
     /// A message of the other server; only in a session between servers.
     Peer(PeerMessage),
 }
@@ -328,6 +331,9 @@ impl Driver {
                 Some(Event::Extension(extension)) => on_event(TunnelEvent::Extension(extension)),
                 Some(Event::StreamQuery(query)) => on_event(TunnelEvent::StreamQuery(query)),
                 Some(Event::StreamReport(report)) => on_event(TunnelEvent::StreamReport(report)),
+                Some(Event::Servers(servers)) => {
+                    on_event(TunnelEvent::Servers(ServerList::from_wire(servers)));
+                }
                 Some(Event::Peer(peer)) => {
                     let message = PeerMessage::parse(peer)
                         .map_err(|error| ProtocolViolation::PeerMessage(error.to_string()))?;

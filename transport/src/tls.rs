@@ -108,6 +108,16 @@ pub(crate) fn agent(
     client(Protocol::Agent, SharedCertificate::new(material.chain, material.key)?, verifier, clock)
 }
 
+/// The same for one server that is known by its ID: its DNS names and addresses do not count.
+pub(crate) fn agent_of_server(
+    material: Material,
+    server: ExpectedPeer,
+    clock: Arc<dyn TimeProvider>,
+) -> Result<ClientConfig, TlsError> {
+    let verifier = ServerVerifier::for_peer(roots(material.peer_roots)?, server)?;
+    client(Protocol::Agent, SharedCertificate::new(material.chain, material.key)?, verifier, clock)
+}
+
 /// The TLS configuration of a server that dials `peer`: that one must present a certificate of the servers' root with exactly
 /// this server's URI. Its DNS names and addresses do not count.
 pub(crate) fn peer(

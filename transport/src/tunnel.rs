@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use proto::frame::{self, FrameError};
 use proto::peering::PeerMessage;
+use proto::server_list::ServerList;
 use proto::session::Health;
 use proto::wire::{Endpoints, Extension, StreamOpen, StreamQuery, StreamReport};
 use proto::{AbortCode, CloseCode};
@@ -221,6 +222,11 @@ impl Tunnel {
     /// Answers the server's question about streams of another tunnel.
     pub fn report(&self, report: StreamReport) {
         self.state.update_session(|session| session.report(report));
+    }
+
+    /// Tells the agent which servers there are. A list that was not sent yet is replaced.
+    pub fn tell_servers(&self, servers: &ServerList) {
+        self.state.update_session(|session| session.tell_servers(servers.to_wire()));
     }
 
     /// Tells the other server something. Messages arrive in their order, or the session ends. Never waits.

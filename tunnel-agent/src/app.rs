@@ -107,6 +107,8 @@ impl Bound {
             control_plane,
             readiness,
             links,
+            tunnels: config.tunnels,
+            state: state.clone(),
         };
         let servers = configured_servers(&config);
         Ok(Self { probes, starting, discovery, source, clock, servers, expected, state, dependencies })
@@ -169,7 +171,7 @@ async fn dial(
     if let Some(files) = files {
         scope.spawn_background(files.follow(agent.clone(), trust.clone()));
     }
-    Dialer::new(servers, agent, trust, dependencies, scope.clone()).run();
+    Dialer::begin(servers, agent, trust, dependencies, scope.clone())?.run();
     Ok(())
 }
 
@@ -201,6 +203,7 @@ fn configured_servers(config: &Config) -> Vec<ConfiguredServer> {
     let servers = config.servers.iter().map(|address| ConfiguredServer {
         address: address.clone(),
         certificate_name: config.server_name.clone().unwrap_or_else(|| address.host.clone()),
+        id: None,
     });
     servers.collect()
 }

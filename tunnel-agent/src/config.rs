@@ -34,6 +34,12 @@ pub const KIND: &str = "AgentConfig";
 /// Most servers that one agent dials.
 pub const SERVERS_MAX: usize = 8;
 
+/// Most tunnels to different servers that one agent keeps.
+pub const TUNNELS_MAX: usize = 8;
+
+/// Tunnels to different servers, unless the configuration has another number.
+const TUNNELS_DEFAULT: usize = 2;
+
 /// Most entries of the list of targets.
 pub const TARGETS_MAX: usize = 32;
 
@@ -110,6 +116,8 @@ pub struct Config {
     /// The ids of the servers that are trusted, at most [`SERVERS_MAX`] DNS labels. If empty, all of the
     /// trust domain.
     pub server_ids: Vec<String>,
+    /// Tunnels to different servers that are kept if a server tells of others, 1 to [`TUNNELS_MAX`].
+    pub tunnels: usize,
     /// The carriers that tunnels may use.
     pub carrier: CarrierChoice,
     /// The proxy by which servers are reached over TCP.
@@ -160,6 +168,14 @@ pub struct ServerAddress {
     pub host: String,
     /// The port, 1 to 65535.
     pub port: u16,
+}
+
+impl ServerAddress {
+    /// Parses `host:port`, with an IPv6 address in brackets. `None` if it is not valid.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        validate::address("", text).ok()
+    }
 }
 
 /// The carriers that tunnels may use.

@@ -18,6 +18,8 @@ pub use labels::{
 };
 
 const CONNECTED: &str = "tombolo_agent_tunnels_connected";
+const SERVERS_KNOWN: &str = "tombolo_agent_servers_known";
+const SERVERS_REPLACED: &str = "tombolo_agent_servers_replaced_total";
 const DIALS_FAILED: &str = "tombolo_agent_dials_failed_total";
 const TUNNELS_ENDED: &str = "tombolo_agent_tunnels_ended_total";
 const RECONNECTS: &str = "tombolo_agent_reconnects_total";
@@ -48,6 +50,13 @@ const API_CONNECTED: &str = "connected";
 /// needs two samples. Called once, after the recorder was installed.
 pub fn describe() {
     describe_gauge!(CONNECTED, "Tunnels that are open now, by server.");
+    describe_gauge!(SERVERS_KNOWN, "Servers in the list that a server has sent.");
+    servers_known(0);
+    describe_counter!(
+        SERVERS_REPLACED,
+        "Servers that were silent while another one was not, so that the next one was dialed in their place."
+    );
+    counter!(SERVERS_REPLACED).increment(0);
     describe_counter!(DIALS_FAILED, "Dials that led to no tunnel, by reason.");
     zero(DIALS_FAILED, "reason", DialFailureReason::VALUES);
     describe_counter!(TUNNELS_ENDED, "Tunnels that ended, by reason.");
@@ -218,6 +227,16 @@ pub fn tunnel_ended(ended: &TunnelEnded) -> TunnelEnd {
     let end = TunnelEnd::from(ended);
     counter!(TUNNELS_ENDED, "reason" => end.as_str()).increment(1);
     end
+}
+
+/// Sets the number of servers in the list that the agent has.
+pub fn servers_known(count: usize) {
+    gauge!(SERVERS_KNOWN).set(count as f64);
+}
+
+/// Counts a silent server in whose place the next one is dialed.
+pub fn server_replaced() {
+    counter!(SERVERS_REPLACED).increment(1);
 }
 
 /// Counts a tunnel that was opened again after one that ended like this.

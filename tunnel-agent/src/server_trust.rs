@@ -14,7 +14,7 @@ use rustls::time_provider::TimeProvider;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::watch;
 use transport::DialTls;
-use transport::tls::{ExpectedServers, Material, TlsError};
+use transport::tls::{ExpectedPeer, ExpectedServers, Material, TlsError};
 use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, BundleError, TrustBundle};
 use trust::names::{NotATrustDomain, TrustDomain};
 use trust::proof::{EXPORTER_BYTES, Proof, Purpose};
@@ -109,10 +109,33 @@ impl ServerTrust {
         })))
     }
 
-    /// The TLS configuration of the next dial.
+    /// The TLS configuration of the next dial of any server, by its name.
     #[must_use]
     pub fn tls(&self) -> DialTls {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).tls.clone()
+    }
+
+    /// The TLS configuration of the next dial of the server with this ID, whatever name or address it is dialed by. Without an ID,
+    /// the same as [`tls`](Self::tls).
+    ///
+    /// # Errors
+    /// `TlsError`.
+    pub fn tls_for(&self, server_id: Option<&str>) -> Result<DialTls, TlsError> {
+        let Some(server_id) = server_id else { return Ok(self.tls()) };
+        let trust_domain = self.0.expected.trust_domain.clone();
+        let server = ExpectedPeer { trust_domain, server_id: server_id.to_owned() };
+        let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let (chain, key) = (current.chain.clone(), current.key.clone_key());
+        let material = Material { chain, key, peer_roots: current.roots.clone() };
+        drop(current);
+        DialTls::for_server(material, server, Arc::clone(&self.0.clock))
+    }
+
+    /// Returns true if the configuration allows tunnels to the server with this ID.
+    #[must_use]
+    pub fn expects(&self, server_id: &str) -> bool {
+        let ids = &self.0.expected.ids;
+        ids.is_empty() || ids.iter().any(|expected| expected == server_id)
     }
 
     /// The roots to which servers' certificates have to chain now.

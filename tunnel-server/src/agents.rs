@@ -16,6 +16,7 @@ use futures::FutureExt as _;
 use futures::future::Fuse;
 use proto::CloseCode;
 use proto::greeting::{Greeting, ServerInfo};
+use proto::server_list::ServerList;
 use proto::spiffe::AgentId;
 use proto::wire::Extension;
 use proto::wire::refused::Reason;
@@ -80,6 +81,8 @@ struct GreetedTunnel {
     credential: AgentCredential,
     /// The expiry of the agent's certificate.
     ends: SystemTime,
+    /// The list of servers. The agent was told of the last change that was seen here.
+    servers: watch::Receiver<Arc<ServerList>>,
 }
 
 impl AgentListener {
@@ -251,10 +254,12 @@ impl Handshake {
             })
         };
         let trust_bundle = inner.trust_bundle.borrow().to_vec();
-        let host = ServerInfo { trust_bundle, ..inner.host.clone() };
+        let mut servers = inner.registry.directory().server_list();
+        let list = (**servers.borrow_and_update()).clone();
+        let host = ServerInfo { trust_bundle, servers: list, ..inner.host.clone() };
         match (arrived.greet(&verified.agent, &host, may_register).await, reached) {
             (Ok((tunnel, driver, greeting)), _) => {
-                Ok(GreetedTunnel { tunnel, driver, greeting, credential, ends: verified.ends })
+                Ok(GreetedTunnel { tunnel, driver, greeting, credential, ends: verified.ends, servers })
             }
             (Err(GreetError::Refused(_)), Some(limit)) => Err(NotGreeted::Full(limit)),
             // A check is told of the limit, and is no agent that was refused.
@@ -277,7 +282,7 @@ fn credential(verified: &Verified<AgentCertificate>) -> AgentCredential {
 impl SharedAgentListener {
     /// Registers a greeted tunnel and drives it until it ends.
     async fn serve(&self, greeted: GreetedTunnel, home: Home, scope: &Scope) {
-        let GreetedTunnel { tunnel, driver, greeting, credential, ends } = greeted;
+        let GreetedTunnel { tunnel, driver, greeting, credential, ends, servers } = greeted;
         let agent = &greeting.agent;
         let registration = match self.registry.register(&greeting, credential, tunnel.clone(), home) {
             Ok(registration) => registration,
@@ -314,7 +319,7 @@ impl SharedAgentListener {
             agent,
             directory: self.registry.directory(),
         };
-        let ended = served.drive(driver, ends, scope).await;
+        let ended = served.drive(driver, ends, servers, scope).await;
         // In this order, so that no request is routed to it once it counts as closed.
         drop(registration);
         drop(counted);
@@ -334,7 +339,13 @@ struct ServedTunnel<'t> {
 impl ServedTunnel<'_> {
     /// Drives the tunnel until it ends. It also ends some minutes after its certificate `ends`, unless the
     /// agent proves a newer one.
-    async fn drive(&self, driver: Driver, ends: SystemTime, scope: &Scope) -> TunnelEnded {
+    async fn drive(
+        &self,
+        driver: Driver,
+        ends: SystemTime,
+        mut servers: watch::Receiver<Arc<ServerList>>,
+        scope: &Scope,
+    ) -> TunnelEnded {
         let Self { tunnel, registration, agent, .. } = self;
         let pending = PendingExtension::default();
         let driving = driver.run(|event| match event {
@@ -350,8 +361,8 @@ impl ServedTunnel<'_> {
             TunnelEvent::Endpoints(advertised) => registration.set_advertised(advertised),
             TunnelEvent::Extension(extension) => pending.put(extension),
             TunnelEvent::StreamReport(report) => registration.reported(&report),
-            // Only servers ask, and messages of servers end an agent's tunnel.
-            TunnelEvent::StreamQuery(_) | TunnelEvent::Peer(_) => {}
+            // Only servers ask and list servers, and messages of servers end an agent's tunnel.
+            TunnelEvent::StreamQuery(_) | TunnelEvent::Servers(_) | TunnelEvent::Peer(_) => {}
         });
         let probing = registration.check_duplicates(None);
         let lifetime = sleep(tunnel_lifetime::remaining(ends, SystemTime::now()));
@@ -389,6 +400,7 @@ impl ServedTunnel<'_> {
                     tunnel.close(CloseCode::Expired);
                 }
                 query = registration.query_due() => tunnel.ask(query),
+                Ok(()) = servers.changed() => tunnel.tell_servers(&servers.borrow_and_update()),
                 () = &mut given_up, if !is_given_up => {
                     is_given_up = true;
                     warn_given_up(tunnel, agent);

@@ -35,6 +35,7 @@ use std::time::{Duration, SystemTime};
 use daemon::{Scope, StateDir};
 use policy::{Target, TargetEntry, may_advertise};
 use proto::ClusterId;
+use proto::server_list::ServerList;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -75,7 +76,7 @@ use self::records::Seen;
 use cache::{CachedCluster, DirectoryCache};
 use freshness::MemoryAge;
 use in_force::{Confirmations, changed_at};
-use store::{Follower, RECORDS_AT_ONCE, RecordChange, RecordDamage, RecordStore, Transaction};
+use store::{Follower, RECORDS_AT_ONCE, RecordChange, RecordDamage, RecordStore, StoreTable, Transaction};
 
 /// Most clusters that are remembered where nothing is configured, including deleted ones whose names are still reserved.
 const CLUSTERS_MAX_DEFAULT: usize = 10_000;
@@ -98,11 +99,13 @@ struct SharedDirectory {
 }
 
 /// The cache and its receivers, as of the last change of the store.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct DirectoryMemory {
     cache: Mutex<DirectoryCache>,
     /// Notifies the receivers of [`Directory::changes`].
     changes: watch::Sender<()>,
+    /// The servers that run, as agents are told of them.
+    server_list: watch::Sender<Arc<ServerList>>,
 }
 
 /// A cluster whose record or last time is not in the store yet.
@@ -178,7 +181,7 @@ impl Directory {
     }
 
     fn of(store: RecordStore, age: Option<Arc<MemoryAge>>) -> Result<Self, StoreError> {
-        let memory = Arc::new(DirectoryMemory { cache: Mutex::default(), changes: watch::Sender::new(()) });
+        let memory = Arc::new(DirectoryMemory::default());
         store.follow(Arc::<DirectoryMemory>::clone(&memory))?;
         let (confirmations, clusters_max) =
             (Confirmations::default(), AtomicUsize::new(CLUSTERS_MAX_DEFAULT));
@@ -393,10 +396,13 @@ impl DirectoryMemory {
 }
 
 impl Follower for DirectoryMemory {
-    fn apply(&self, changes: &[RecordChange]) -> Result<(), RecordDamage> {
+    fn apply(&self, changes: &[RecordChange], revision: i64) -> Result<(), RecordDamage> {
         let mut cache = self.cache();
         for change in changes {
             cache.apply(change)?;
+        }
+        if changes.iter().any(|change| change.table == StoreTable::Servers) {
+            self.server_list.send_replace(Arc::new(servers::list(revision, &cache.servers)));
         }
         drop(cache);
         if changes.iter().any(|change| change.table.affects_authorization()) {

@@ -1,7 +1,7 @@
 //! The events that a session reports to its driver.
 
 use super::Health;
-use crate::wire::{Endpoints, Extension, Peer, StreamQuery, StreamReport};
+use crate::wire::{Endpoints, Extension, Peer, Servers, StreamQuery, StreamReport};
 
 /// An event that the driver of a session has to act upon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Event {
     StreamQuery(StreamQuery),
     /// The peer answers such a question (only agents do).
     StreamReport(StreamReport),
+    /// The list of servers has changed (only servers say so), not checked yet.
+    Servers(Servers),
     /// A message of another server, not checked yet. All of them are reported, in their order.
     Peer(Peer),
     /// After a drain: both sides have no open stream any more, so the tunnel can be closed without loss. Or

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{HEARTBEAT_IDLE, ProtocolViolation, SILENCE_LEAST};
+use super::violation::ProtocolViolation;
+use super::{HEARTBEAT_IDLE, SILENCE_LEAST};
 use crate::wire::control_frame::Frame;
 
 /// Silence after which a session between servers is given up. Short, because a server has other servers to use
@@ -35,6 +36,7 @@ impl Protocol {
             Frame::Extension(_) => ("Extension", Self::Agent),
             Frame::StreamQuery(_) => ("StreamQuery", Self::Agent),
             Frame::StreamReport(_) => ("StreamReport", Self::Agent),
+            Frame::Servers(_) => ("Servers", Self::Agent),
             Frame::Peer(_) => ("Peer", Self::Peer),
         };
         if self == protocol { Ok(()) } else { Err(ProtocolViolation::ForeignFrame(name)) }

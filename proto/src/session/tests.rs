@@ -244,6 +244,23 @@ fn a_greeting_after_the_greeting_is_a_violation() {
     }
 }
 
+#[test]
+fn the_newest_list_of_servers_is_sent_and_reported() {
+    let (mut session, began) = session();
+    let list = |revision| Servers { revision, servers: Vec::new() };
+    session.tell_servers(list(1));
+    session.tell_servers(list(2));
+    assert_eq!(session.poll_frame(), Some(Frame::Servers(list(2))));
+    assert_eq!(session.poll_frame(), None);
+
+    for revision in [3, 4] {
+        session.handle_frame(began, Some(Frame::Servers(list(revision)))).unwrap();
+    }
+
+    assert_eq!(session.poll_event(), Some(Event::Servers(list(4))));
+    assert_eq!(session.poll_event(), None);
+}
+
 /// Neither protocol knows the other's frames.
 #[test]
 fn frames_of_servers_and_of_agents_do_not_mix() {
@@ -252,6 +269,7 @@ fn frames_of_servers_and_of_agents_do_not_mix() {
         Frame::Extension(Extension::default()),
         Frame::StreamQuery(StreamQuery::default()),
         Frame::StreamReport(StreamReport::default()),
+        Frame::Servers(Servers::default()),
     ];
     let of_servers = [Frame::Peer(Peer::default())];
     let greetings = [Frame::PeerHello(PeerHello::default()), Frame::PeerWelcome(PeerWelcome::default())];

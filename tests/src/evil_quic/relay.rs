@@ -26,7 +26,8 @@ pub struct Relay {
 }
 
 struct RelayState {
-    server: SocketAddr,
+    /// Each new address of an agent leads to the next one.
+    servers: Vec<SocketAddr>,
     tampers: AtomicBool,
     is_cut: AtomicBool,
     /// Counts the tampered datagrams by kind, from the agent to the server.
@@ -52,10 +53,19 @@ impl Relay {
     /// # Errors
     /// No socket.
     pub async fn before(server: SocketAddr) -> io::Result<Self> {
+        Self::before_all(vec![server]).await
+    }
+
+    /// A relay in front of several servers, as a balancer that chooses by addresses and ports: each new address of an agent leads
+    /// to the next server.
+    ///
+    /// # Errors
+    /// No socket.
+    pub async fn before_all(servers: Vec<SocketAddr>) -> io::Result<Self> {
         let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
         let (address, mut tasks) = (socket.local_addr()?, JoinSet::new());
         let inner = RelayState {
-            server,
+            servers,
             tampers: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             done: Default::default(),
@@ -95,25 +105,26 @@ impl Relay {
 impl RelayState {
     /// Passes on what agents send, each from a socket of its own, and what comes back to it.
     async fn to_server(self: Arc<Self>, socket: Arc<UdpSocket>) {
-        let mut sockets: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+        let mut sockets: HashMap<SocketAddr, (Arc<UdpSocket>, SocketAddr)> = HashMap::new();
         let (mut back, mut path) = (JoinSet::new(), Path::new(1));
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
         while let Ok((bytes, from)) = socket.recv_from(&mut buffer).await {
-            let to_server = match sockets.get(&from) {
-                Some(to_server) => Arc::clone(to_server),
+            let (to_server, server) = match sockets.get(&from) {
+                Some((to_server, server)) => (Arc::clone(to_server), *server),
                 None => {
                     let Ok(to_server) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.map(Arc::new) else {
                         return;
                     };
-                    sockets.insert(from, Arc::clone(&to_server));
+                    let server = self.servers[sockets.len() % self.servers.len()];
+                    sockets.insert(from, (Arc::clone(&to_server), server));
                     back.spawn(Arc::clone(&self).to_agent(Arc::clone(&to_server), Arc::clone(&socket), from));
-                    to_server
+                    (to_server, server)
                 }
             };
             self.keep(&buffer[..bytes]);
             for datagram in path.through(&self, &buffer[..bytes]) {
                 // What is lost is lost.
-                let _ = to_server.send_to(&datagram, self.server).await;
+                let _ = to_server.send_to(&datagram, server).await;
             }
         }
     }

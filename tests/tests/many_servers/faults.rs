@@ -93,7 +93,7 @@ async fn a_server_cut_off_from_the_others_says_so_and_goes_on_afterwards() {
     let relay = Relay::before(listen).await.expect("a relay");
     join_first_through(&mut rig, &etcd, (listen, relay.address())).await;
     let other = join(&rig, &etcd, "other").await;
-    let servers = format!("servers: [\"{}\"]\n", other.gateway);
+    let servers = format!("servers: [\"{}\"]\ntunnels: 1\n", other.gateway);
     let _agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), &servers).await;
     let status = async || rig.ask_at(rig.gateway(), PATH).await.status;
     until("it is reached", async || status().await == SERVED).await;

@@ -117,7 +117,7 @@ impl HopTrial {
         let mut rig = Rig::start_with(more).await;
         join_first(&mut rig, &etcd).await;
         let other = join_with(&rig, &etcd, "other", more).await;
-        let servers = format!("servers: [\"{}\"]\n", other.gateway);
+        let servers = format!("servers: [\"{}\"]\ntunnels: 1\n", other.gateway);
         let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), &servers).await;
         let trial = Self { rig, other, api, etcd, agent };
         for gateway in trial.gateways() {

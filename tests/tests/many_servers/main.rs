@@ -19,6 +19,7 @@ mod moving_records;
 mod peer_port;
 mod revocations;
 mod servers;
+mod tunnels;
 
 /// A request that reaches the fake API server of `edge-a`, and its answer there: the fake knows no path.
 const PATH: &str = "/clusters/edge-a/version";

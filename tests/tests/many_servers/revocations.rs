@@ -58,7 +58,7 @@ impl Trial {
         let (etcd, api) = (EtcdCluster::start().await, FakeApi::start().await.expect("a fake starts"));
         let rig = Rig::start_with(&etcd.section("")).await;
         let other = rig.peer("other", &etcd.section("")).await;
-        let servers = format!("servers: [\"{}\"]\n", other.gateway);
+        let servers = format!("servers: [\"{}\"]\ntunnels: 1\n", other.gateway);
         let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), &servers).await;
         until("it is connected", async || rig.ask_at(other.gateway, PATH).await.status == SERVED).await;
         Self { rig, other, _agent: agent, _api: api, _etcd: etcd }

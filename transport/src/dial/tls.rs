@@ -41,6 +41,18 @@ impl DialTls {
     ) -> Result<Self, TlsError> {
         Self::from_config(tls::agent(material, expected, clock)?)
     }
+
+    /// Builds the configuration for dials of one server, by its ID. It may show a certificate for any name.
+    ///
+    /// # Errors
+    /// `TlsError`.
+    pub fn for_server(
+        material: Material,
+        server: ExpectedPeer,
+        clock: Arc<dyn TimeProvider>,
+    ) -> Result<Self, TlsError> {
+        Self::from_config(tls::agent_of_server(material, server, clock)?)
+    }
 }
 
 impl DialTls<PeerOpening> {

@@ -26,10 +26,11 @@ pub struct ExpectedServers {
     pub ids: Vec<String>,
 }
 
-/// The server that another server dials.
+/// One server that is known by its ID, whatever name or address it is dialed by: another server's peer, or one that an agent was
+/// told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedPeer {
-    /// The trust domain of both servers.
+    /// The trust domain of both sides.
     pub trust_domain: String,
     /// The ID that its certificate must have.
     pub server_id: String,

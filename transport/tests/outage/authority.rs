@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::greeting::{BootNonce, ServerInfo, VERSIONS};
+use proto::server_list::ServerList;
 use proto::spiffe::AgentId;
 use proto::wire::Hello;
 use rcgen::{
@@ -116,6 +117,7 @@ fn server_info() -> ServerInfo {
         boot: BootNonce([7; 16]),
         keys_mark: [7; 8],
         trust_bundle: Vec::new(),
+        servers: ServerList::default(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::greeting::{BootNonce, Greeting, ServerInfo, VERSIONS};
+use proto::server_list::ServerList;
 use proto::session::SILENCE_MAX;
 use proto::spiffe::AgentId;
 use proto::wire::{Assert, Hello, StreamOpen};
@@ -109,6 +110,7 @@ impl Server {
             boot: BootNonce([7; 16]),
             keys_mark: [7; 8],
             trust_bundle: Vec::new(),
+            servers: ServerList::default(),
         };
         accepted.greet(&agent, &server_info, |_| Ok(())).await
     }

@@ -23,6 +23,9 @@ pub(super) struct RawConfig {
     /// Ids of the servers that are trusted. If the list is empty, all servers of the trust domain are.
     #[cfg_attr(test, schemars(length(min = 0, max = super::SERVERS_MAX), extend("default" = [])))]
     pub(super) server_ids: Option<Vec<String>>,
+    /// Tunnels to different servers that the agent keeps if a server tells of others.
+    #[cfg_attr(test, schemars(range(min = 1, max = super::TUNNELS_MAX), extend("default" = super::TUNNELS_DEFAULT)))]
+    pub(super) tunnels: Option<usize>,
     /// The carrier of the tunnel. auto is QUIC over UDP, and HTTP/2 over TCP if UDP is blocked.
     #[cfg_attr(test, schemars(extend("default" = "auto"), extend("enum" = ["auto", "quic", "http2", null])))]
     pub(super) carrier: Option<String>,

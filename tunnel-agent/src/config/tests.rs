@@ -14,6 +14,7 @@ cluster: edge-a
 servers: ['gateway.example:8443', '[2001:db8::1]:443']
 serverName: gateway.example
 serverIds: [west, east]
+tunnels: 3
 carrier: http2
 proxy: { url: 'http://me:secret@proxy.example:3128', noProxy: ['.local'] }
 tunnel: { outageLimitSeconds: 120 }
@@ -47,6 +48,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(servers, ["gateway.example:8443", "[2001:db8::1]:443"]);
     assert_eq!(config.server_name.as_deref(), Some("gateway.example"));
     assert_eq!(config.server_ids, ["west", "east"]);
+    assert_eq!(config.tunnels, 3);
     assert_eq!(config.carrier, CarrierChoice::Only(Carrier::Http2));
     let proxy = config.proxies.to("gateway.example", 8443).map(ToString::to_string);
     assert_eq!(proxy.as_deref(), Some("http://proxy.example:3128"));
@@ -201,6 +203,17 @@ fn a_flag_wins_over_the_file() {
     assert_eq!(config.drain_grace, Duration::from_secs(7));
     assert_eq!(config.state_dir, Path::new("/flag"));
     assert_eq!(config.api_server, ApiServerSource::Kubeconfig { path: "flag.conf".into(), context: None });
+}
+
+#[test]
+fn tunnels_beyond_the_limit_are_refused() {
+    let tunnels = |number: usize| valid(&format!("{LEAST}tunnels: {number}\n"), &Flags::default());
+    assert_eq!(valid(LEAST, &Flags::default()).unwrap().tunnels, TUNNELS_DEFAULT);
+    assert_eq!(tunnels(TUNNELS_MAX).unwrap().tunnels, TUNNELS_MAX);
+    for number in [0, TUNNELS_MAX + 1] {
+        let error = tunnels(number).unwrap_err();
+        assert_eq!((error.key.as_str(), error.value), ("tunnels", number.to_string()));
+    }
 }
 
 #[test]

@@ -16,7 +16,8 @@ use super::carriers::{self, Environment};
 use super::raw::{RawApiServer, RawConfig, RawEnrollment, RawImpersonation, RawInCluster, RawTls, RawTunnel};
 use super::{
     API_SERVERS_MAX, ApiServerSource, ApiServers, Config, CredentialSource, EnrollmentConfig, Flags,
-    IN_CLUSTER_DIRECTORY, SERVERS_MAX, SERVICE_NETWORKS_MAX, ServerAddress, TARGETS_MAX, TlsFiles,
+    IN_CLUSTER_DIRECTORY, SERVERS_MAX, SERVICE_NETWORKS_MAX, ServerAddress, TARGETS_MAX, TUNNELS_DEFAULT,
+    TUNNELS_MAX, TlsFiles,
 };
 
 /// The agent's defaults for keys of every daemon. The layout is from docs/decisions/0001-runtime-layout.md.
@@ -45,6 +46,7 @@ pub(super) fn config(
         servers,
         server_name,
         server_ids,
+        tunnels,
         carrier,
         proxy,
         tunnel,
@@ -69,6 +71,7 @@ pub(super) fn config(
         servers: self::servers(&flags.servers, servers)?,
         server_name,
         server_ids: self::server_ids(server_ids.unwrap_or_default())?,
+        tunnels: bounded("tunnels", tunnels.unwrap_or(TUNNELS_DEFAULT), 1..=TUNNELS_MAX)?,
         carrier: carriers::choice(flags.carrier.clone(), carrier)?,
         proxies: carriers::proxies(proxy, environment)?,
         outage_limit: outage_limit(tunnel.unwrap_or_default())?,
@@ -285,7 +288,7 @@ fn service_networks(raw: Vec<String>) -> Result<Vec<Network>, KeyError> {
 }
 
 /// Parses `host:port`, with an IPv6 address in brackets.
-fn address(key: &str, text: &str) -> Result<ServerAddress, KeyError> {
+pub(super) fn address(key: &str, text: &str) -> Result<ServerAddress, KeyError> {
     let refused = || KeyError::new(key, text, "host:port, an IPv6 address in brackets");
     let (host_text, port) = text.rsplit_once(':').ok_or_else(refused)?;
     let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(refused)?;

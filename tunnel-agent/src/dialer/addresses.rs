@@ -43,6 +43,11 @@ pub(super) enum ResolveError {
 }
 
 impl Addresses {
+    /// Returns true if the address is in use.
+    pub(super) fn has(&self, address: SocketAddr) -> bool {
+        self.known.contains(&address)
+    }
+
     /// Takes an answer over. Known addresses stay before new ones: a name with too many addresses, in another
     /// order each time, does not move tunnels.
     pub(super) fn update(&mut self, found: &[SocketAddr]) -> Change {

@@ -26,7 +26,7 @@ const RETRY_WHILE_SERVED_MIN: Duration = Duration::from_secs(10);
 const RETRY_WHILE_SERVED_SPREAD: Duration = Duration::from_secs(20);
 
 /// An address whose server is reached by another address is dialed again after this time in any case.
-const DUPLICATE_RECHECK_AFTER: Duration = Duration::from_secs(300);
+pub(super) const DUPLICATE_RECHECK_AFTER: Duration = Duration::from_secs(300);
 
 /// Most tunnels to one address: one that serves, and others that drain.
 pub(super) const TUNNELS_MAX: usize = 4;
@@ -169,10 +169,10 @@ impl CarrierScheduler {
         wait
     }
 
-    /// A dial by `carrier` has found a server that is reached by another address. Returns the number of the
-    /// tunnel, which is being drained.
-    pub(super) fn found_duplicate(&mut self, now: Instant, carrier: Carrier) -> u64 {
-        self.duplicate_until = Some(now + DUPLICATE_RECHECK_AFTER);
+    /// A dial by `carrier` has found a server that is reached by another address. The next one begins after `recheck`.
+    /// Returns the number of the tunnel, which is being drained.
+    pub(super) fn found_duplicate(&mut self, now: Instant, carrier: Carrier, recheck: Duration) -> u64 {
+        self.duplicate_until = Some(now + recheck);
         let number = self.add(now, carrier, true);
         self.update(now);
         number

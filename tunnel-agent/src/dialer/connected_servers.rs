@@ -1,13 +1,14 @@
 //! The servers to which there are tunnels: a server that is found by two addresses gets one tunnel.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proto::wire::Welcome;
 use tokio::sync::watch;
 use transport::Tunnel;
 
 use super::backoff::STEADY_AFTER;
+use super::server_choice::ConnectedServer;
 use crate::streams::ledgers::ServerIdentity;
 
 /// All tunnels to servers. Clones share them.
@@ -27,6 +28,8 @@ struct ServerTunnel {
     server: ServerProcess,
     /// Number of the supervisor, whose address reaches the server.
     supervisor: u64,
+    /// It was dialed by a configured name, and gives way to one that was dialed by an address of the server's own.
+    by_name: bool,
     tunnel: Box<dyn Registered>,
 }
 
@@ -37,6 +40,9 @@ pub(super) trait Registered: Send + 'static {
 
     /// The last time at which the tunnel turned from suspect to live; `None` if it never was suspect.
     fn flapped_at(&self) -> Option<Instant>;
+
+    /// Time since the last sign of life from the server.
+    fn silence(&self) -> Duration;
 }
 
 impl Registered for Tunnel {
@@ -46,6 +52,10 @@ impl Registered for Tunnel {
 
     fn flapped_at(&self) -> Option<Instant> {
         Self::flapped_at(self)
+    }
+
+    fn silence(&self) -> Duration {
+        Self::silence(self)
     }
 }
 
@@ -78,29 +88,51 @@ pub(super) enum ServerConflict {
 
 impl ConnectedServers {
     /// Registers a tunnel of `supervisor` to `server`. `None` if another supervisor has one to the same
-    /// process that serves. A silent tunnel does not count: its address may lead nowhere any more, as where
+    /// process that serves. One that was dialed by a name does not count beside one by an address of the server's own.
+    /// A silent tunnel does not count: its address may lead nowhere any more, as where
     /// IPv6 is broken and IPv4 is not.
     pub(super) fn register(
         &self,
         supervisor: u64,
+        by_name: bool,
         server: ServerProcess,
         tunnel: impl Registered,
     ) -> Option<Registration> {
         let mut tunnels = self.tunnels();
         let is_double = |other: &ServerTunnel| {
-            other.supervisor != supervisor && other.server.is(&server) && other.tunnel.serves()
+            let counts = by_name || !other.by_name;
+            counts && other.supervisor != supervisor && other.server.is(&server) && other.tunnel.serves()
         };
         if tunnels.iter().any(is_double) {
             return None;
         }
         let number = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        tunnels.push(ServerTunnel { number, server, supervisor, tunnel: Box::new(tunnel) });
+        tunnels.push(ServerTunnel { number, server, supervisor, by_name, tunnel: Box::new(tunnel) });
+        drop(tunnels);
+        self.notify();
         Some(Registration { connected: self.clone(), number })
     }
 
     /// Returns true if a tunnel to this server serves.
     pub(super) fn reaches(&self, server: &ServerProcess) -> bool {
         self.tunnels().iter().any(|tunnel| tunnel.server.is(server) && tunnel.tunnel.serves())
+    }
+
+    /// The servers that are connected, each once.
+    pub(super) fn servers(&self) -> Vec<ConnectedServer> {
+        let mut servers: Vec<ConnectedServer> = Vec::new();
+        for ServerTunnel { server, tunnel, .. } in self.tunnels().iter() {
+            let (serves, silence) = (tunnel.serves(), tunnel.silence());
+            match servers.iter_mut().find(|known| known.id == server.identity.id()) {
+                Some(known) => {
+                    (known.serves, known.silence) = (known.serves || serves, known.silence.min(silence));
+                }
+                None => {
+                    servers.push(ConnectedServer { id: server.identity.id().to_owned(), serves, silence });
+                }
+            }
+        }
+        servers
     }
 
     /// The server to which `supervisor` and another one have a tunnel, if both serve and the other's is
@@ -185,7 +217,6 @@ impl Drop for Registration {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
 
     use super::*;
 
@@ -196,6 +227,10 @@ mod tests {
 
         fn flapped_at(&self) -> Option<Instant> {
             None
+        }
+
+        fn silence(&self) -> Duration {
+            Duration::ZERO
         }
     }
 
@@ -209,6 +244,10 @@ mod tests {
 
         fn flapped_at(&self) -> Option<Instant> {
             self.1.map(|ago| Instant::now() - ago)
+        }
+
+        fn silence(&self) -> Duration {
+            Duration::ZERO
         }
     }
 
@@ -225,9 +264,9 @@ mod tests {
         ] {
             let (connected, serves) = (ConnectedServers::default(), Arc::new(AtomicBool::new(false)));
             let silent = Flapped(Arc::clone(&serves), elder);
-            let _elder = connected.register(1, server("a", 1, 1), silent).unwrap();
+            let _elder = connected.register(1, true, server("a", 1, 1), silent).unwrap();
             let well = Flapped(Arc::new(AtomicBool::new(true)), younger);
-            let _younger = connected.register(2, server("a", 1, 1), well).unwrap();
+            let _younger = connected.register(2, true, server("a", 1, 1), well).unwrap();
             serves.store(true, Ordering::Relaxed);
             assert_eq!(connected.superseded(1).is_some(), is_superseded, "{elder:?} {younger:?}");
         }
@@ -237,26 +276,27 @@ mod tests {
     fn a_server_found_by_two_addresses_is_registered_once() {
         let connected = ConnectedServers::default();
         let mut changed = connected.subscribe();
-        let first = connected.register(1, server("a", 1, 1), || true).unwrap();
-        assert!(connected.register(2, server("a", 1, 1), || true).is_none());
+        let first = connected.register(1, true, server("a", 1, 1), || true).unwrap();
+        assert!(connected.register(2, true, server("a", 1, 1), || true).is_none());
 
         drop(first);
 
         assert!(changed.has_changed().unwrap());
         changed.mark_unchanged();
-        assert!(connected.register(2, server("a", 1, 1), || true).is_some());
+        assert!(connected.register(2, true, server("a", 1, 1), || true).is_some());
     }
 
     #[test]
     fn a_silent_tunnel_blocks_no_other_address_and_is_superseded() {
         let (connected, serves) = (ConnectedServers::default(), Arc::new(AtomicBool::new(true)));
         let asked = Arc::clone(&serves);
-        let _elder = connected.register(1, server("a", 1, 1), move || asked.load(Ordering::Relaxed)).unwrap();
+        let _elder =
+            connected.register(1, true, server("a", 1, 1), move || asked.load(Ordering::Relaxed)).unwrap();
         assert!(connected.reaches(&server("a", 1, 1)));
 
         serves.store(false, Ordering::Relaxed);
         assert!(!connected.reaches(&server("a", 1, 1)));
-        let _younger = connected.register(2, server("a", 1, 1), || true).unwrap();
+        let _younger = connected.register(2, true, server("a", 1, 1), || true).unwrap();
         assert_eq!(
             (connected.superseded(1), connected.superseded(2)),
             (None, None),
@@ -268,34 +308,58 @@ mod tests {
     }
 
     #[test]
+    fn a_tunnel_by_a_name_gives_way_to_one_by_the_servers_own_address() {
+        let connected = ConnectedServers::default();
+        let _by_name = connected.register(1, true, server("a", 1, 1), || true).unwrap();
+        let _by_address = connected.register(2, false, server("a", 1, 1), || true).unwrap();
+        assert_eq!((connected.superseded(1), connected.superseded(2)), (Some(server("a", 1, 1)), None));
+        assert!(connected.register(3, true, server("a", 1, 1), || true).is_none());
+        assert!(connected.register(4, false, server("a", 1, 1), || true).is_none());
+    }
+
+    #[test]
+    fn a_server_counts_as_serving_if_one_of_its_tunnels_does() {
+        let connected = ConnectedServers::default();
+        let _silent = connected.register(1, true, server("a", 1, 1), || false).unwrap();
+        let _serves = connected.register(2, true, server("a", 1, 1), || true).unwrap();
+        let _other = connected.register(3, true, server("b", 1, 2), || false).unwrap();
+        let expected = [("a", true), ("b", false)].map(|(id, serves)| ConnectedServer {
+            id: id.to_owned(),
+            serves,
+            silence: Duration::ZERO,
+        });
+        assert_eq!(connected.servers(), expected);
+    }
+
+    #[test]
     fn a_second_tunnel_by_the_same_address_is_registered() {
         let connected = ConnectedServers::default();
-        let _first = connected.register(1, server("a", 1, 1), || true).unwrap();
-        assert!(connected.register(1, server("a", 1, 1), || true).is_some());
+        let _first = connected.register(1, true, server("a", 1, 1), || true).unwrap();
+        assert!(connected.register(1, true, server("a", 1, 1), || true).is_some());
     }
 
     #[test]
     fn two_processes_of_one_name_are_two_servers_in_conflict() {
         let connected = ConnectedServers::default();
-        let _one = connected.register(1, server("a", 1, 1), || true).unwrap();
-        let other = connected.register(2, server("a", 2, 2), || true).unwrap();
+        let _one = connected.register(1, true, server("a", 1, 1), || true).unwrap();
+        let other = connected.register(2, true, server("a", 2, 2), || true).unwrap();
         assert_eq!(other.conflict(), Some(ServerConflict::Id("a".to_owned())));
     }
 
     #[test]
     fn two_servers_with_one_state_directory_are_in_conflict() {
         let connected = ConnectedServers::default();
-        let _one = connected.register(1, server("a", 1, 7), || true).unwrap();
-        let other = connected.register(2, server("b", 2, 7), || true).unwrap();
+        let _one = connected.register(1, true, server("a", 1, 7), || true).unwrap();
+        let other = connected.register(2, true, server("b", 2, 7), || true).unwrap();
         assert_eq!(other.conflict(), Some(ServerConflict::Keys("b".to_owned(), "a".to_owned())));
     }
 
     #[test]
     fn a_restarted_server_is_in_no_conflict_with_itself() {
         let connected = ConnectedServers::default();
-        let _before = connected.register(1, server("a", 1, 1), || false).unwrap();
-        let by_another_address = connected.register(2, server("a", 2, 1), || true).unwrap();
-        let by_the_same = connected.register(1, server("a", 3, 1), || false).unwrap();
+        let _before = connected.register(1, true, server("a", 1, 1), || false).unwrap();
+        let by_another_address = connected.register(2, true, server("a", 2, 1), || true).unwrap();
+        let by_the_same = connected.register(1, true, server("a", 3, 1), || false).unwrap();
         assert_eq!(by_another_address.conflict(), None);
         drop(by_another_address);
         assert_eq!(by_the_same.conflict(), None);
@@ -307,10 +371,10 @@ mod tests {
         let silent = |id: &str| {
             ServerProcess::from_welcome(&Welcome { server_id: id.to_owned(), ..Welcome::default() })
         };
-        let _one = connected.register(1, silent("a"), || true).unwrap();
-        let other = connected.register(2, silent("b"), || true).unwrap();
+        let _one = connected.register(1, true, silent("a"), || true).unwrap();
+        let other = connected.register(2, true, silent("b"), || true).unwrap();
         assert_eq!(other.conflict(), None);
-        assert!(connected.register(3, silent("a"), || true).is_none());
+        assert!(connected.register(3, true, silent("a"), || true).is_none());
     }
 
     fn server(id: &str, boot: u8, keys: u8) -> ServerProcess {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use daemon::metrics::links::Links;
-use daemon::{Readiness, Scope};
+use daemon::{Readiness, Scope, StateDir};
 use proto::greeting::{BootNonce, VERSIONS};
 use proto::spiffe::AgentId;
 use proto::wire::Hello;
@@ -14,19 +14,22 @@ use transport::{Carrier, EndpointKeys};
 
 use super::connected_servers::ConnectedServers;
 use super::control_plane::ControlPlane;
+use super::known_servers::KnownServers;
 use super::readiness::DialerReadiness;
 use crate::config::{Proxies, ServerAddress};
 use crate::server_trust::ServerTrust;
 use crate::streams::Streams;
 use crate::streams::ledgers::TunnelLedgers;
 
-/// A server of the configuration.
+/// A server to dial: one of the configuration, or one that the agent was told of.
 #[derive(Debug, Clone)]
 pub struct ConfiguredServer {
     /// The host and port at which it listens for agents.
     pub address: ServerAddress,
-    /// The name that its certificate must bear.
+    /// The name that its certificate must bear, unless its ID is known.
     pub certificate_name: String,
+    /// The ID that its certificate must have. `None` for a server of the configuration.
+    pub id: Option<String>,
 }
 
 /// The parts of the agent that tunnels are built with. They are there before the agent has a certificate.
@@ -49,6 +52,10 @@ pub struct Dependencies {
     pub readiness: Readiness,
     /// The metrics of all tunnels.
     pub links: Links,
+    /// Tunnels to different servers that are kept if a server tells of others, 1 to 8.
+    pub tunnels: usize,
+    /// The directory for the list of servers.
+    pub state: StateDir,
 }
 
 /// The state that all tasks of the dialer share.
@@ -58,6 +65,8 @@ pub(super) struct SharedDialer {
     pub(super) dependencies: Dependencies,
     pub(super) scope: Scope,
     pub(super) connected: ConnectedServers,
+    /// The servers that the agent was told of.
+    pub(super) known: KnownServers,
     pub(super) readiness: DialerReadiness,
     /// The streams that were begun on each tunnel.
     pub(super) ledgers: TunnelLedgers,
@@ -72,12 +81,19 @@ pub(super) struct SharedDialer {
 pub(super) struct BackgroundSpawner(Scope);
 
 impl SharedDialer {
-    pub(super) fn new(agent: AgentId, trust: ServerTrust, dependencies: Dependencies, scope: Scope) -> Self {
+    pub(super) fn new(
+        agent: AgentId,
+        trust: ServerTrust,
+        known: KnownServers,
+        dependencies: Dependencies,
+        scope: Scope,
+    ) -> Self {
         Self {
             agent,
             trust,
             scope,
             connected: ConnectedServers::default(),
+            known,
             readiness: DialerReadiness::new(dependencies.readiness.clone()),
             dependencies,
             ledgers: TunnelLedgers::default(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use proto::wire::Welcome;
 use proto::wire::refused::Reason;
+use transport::tls::TlsError;
 use transport::{
     Carrier, DialError, DialPath, Dialed, Driver, Endpoint, HANDSHAKE_MAX, Proxy, ProxyError, Tunnel,
     dial_tcp,
@@ -53,6 +54,8 @@ pub(super) enum TunnelDialError {
     Socket(#[from] transport::EndpointError),
     #[error("the server has no address")]
     NoAddress,
+    #[error("this agent's certificate cannot be used")]
+    Tls(#[from] TlsError),
     #[error(transparent)]
     Dial(#[from] DialError),
 }
@@ -79,7 +82,8 @@ async fn quic(shared: &SharedDialer, route: &Route, attempt: u32) -> Result<Gree
     let name = &route.server.certificate_name;
     let hello = shared.hello();
     let sequence = hello.sequence;
-    let dialed = endpoint.dial(address, name, &shared.trust.tls(), hello, handshake_max).await?;
+    let tls = shared.trust.tls_for(route.server.id.as_deref())?;
+    let dialed = endpoint.dial(address, name, &tls, hello, handshake_max).await?;
     let Dialed { tunnel, driver, welcome } = dialed;
     Ok(Greeted { tunnel, driver, welcome, sequence, endpoint: Some(endpoint) })
 }
@@ -97,7 +101,8 @@ async fn http2(shared: &SharedDialer, route: &Route) -> Result<Greeted, TunnelDi
     let (name, spawn) = (&route.server.certificate_name, shared.background());
     let hello = shared.hello();
     let sequence = hello.sequence;
-    let dialed = dial_tcp(&way, name, &shared.trust.tls(), hello, HANDSHAKE_MAX, &spawn).await?;
+    let tls = shared.trust.tls_for(route.server.id.as_deref())?;
+    let dialed = dial_tcp(&way, name, &tls, hello, HANDSHAKE_MAX, &spawn).await?;
     let Dialed { tunnel, driver, welcome } = dialed;
     Ok(Greeted { tunnel, driver, welcome, sequence, endpoint: None })
 }
@@ -117,6 +122,7 @@ impl TunnelDialError {
     pub(super) fn failure(&self) -> DialFailure {
         match self {
             Self::Socket(_) | Self::NoAddress => DialFailure::Unanswered,
+            Self::Tls(_) => DialFailure::Refused,
             Self::Dial(error) => failure_of(error),
         }
     }
@@ -126,6 +132,7 @@ impl TunnelDialError {
         match self {
             Self::Socket(_) => metrics::dial_failed(DialFailureReason::Socket),
             Self::NoAddress => metrics::dial_failed(DialFailureReason::NoAddress),
+            Self::Tls(_) => metrics::dial_failed(DialFailureReason::Handshake),
             Self::Dial(error) => metrics::dial_failed(error.into()),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use daemon::error_chain;
 use futures::StreamExt as _;
@@ -15,15 +15,23 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use transport::{Carrier, Tunnel, TunnelEnded};
 
-use super::carrier_choice::{CarrierScheduler, CloseReason, Step};
+use super::carrier_choice::{CarrierScheduler, CloseReason, DUPLICATE_RECHECK_AFTER, Step};
 use super::connected_servers::{Registration, ServerProcess};
 use super::dependencies::SharedDialer;
 use super::dial::{Greeted, Route, TunnelDialError, dial};
 use super::log_throttle::LogThrottle;
 use super::readiness::AddressReadiness;
 use super::tunnel_task::{passes_packets, run_tunnel};
+use super::usage::Usage;
 use crate::metrics::{self, TunnelEnd};
 use crate::random::random;
+
+/// Dials that may find servers that are connected already, one after the other, while other servers are looked for.
+const SEARCHES_MAX: u32 = 20;
+
+/// Pause between two of these dials, and after the last one.
+const SEARCH_PAUSE: Duration = Duration::from_millis(250);
+const SEARCH_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -38,6 +46,12 @@ pub(super) struct Supervisor {
     number: u64,
     /// True if DNS still lists the address for the server.
     is_listed: watch::Receiver<bool>,
+    /// The use that is made of the address, if it is listed.
+    usage: watch::Receiver<Usage>,
+    /// The address is used no more, and all tunnels drain.
+    is_retired: bool,
+    /// Dials in a row that have found a server which is connected already.
+    searches: u32,
     /// Notified before each dial, because the server's addresses may have changed.
     redials: Arc<Notify>,
     carrier_choice: CarrierScheduler,
@@ -47,7 +61,7 @@ pub(super) struct Supervisor {
     /// Cancels the dial by a carrier.
     cancel: Vec<(Carrier, CancellationToken)>,
     attempts: u32,
-    tunnels: Vec<(u64, Tunnel)>,
+    tunnels: Vec<OpenTunnel>,
     /// The tasks of the tunnels, by number.
     tunnel_tasks: FuturesUnordered<Boxed<(u64, TunnelEnded)>>,
     /// Probes that resolve to a tunnel's number once packets pass on it.
@@ -62,13 +76,20 @@ pub(super) struct Supervisor {
     log_throttles: [LogThrottle; 2],
 }
 
+/// A tunnel by the address of a supervisor.
+struct OpenTunnel {
+    number: u64,
+    server_id: String,
+    tunnel: Tunnel,
+}
+
 impl Supervisor {
     /// Supervises this address. No other supervisor has this number.
     pub(super) fn new(
         shared: Arc<SharedDialer>,
         route: Route,
         number: u64,
-        is_listed: watch::Receiver<bool>,
+        (is_listed, usage): (watch::Receiver<bool>, watch::Receiver<Usage>),
         redials: Arc<Notify>,
     ) -> Self {
         let carriers = shared.dependencies.carriers.iter().copied();
@@ -81,6 +102,9 @@ impl Supervisor {
             route: Arc::new(route),
             number,
             is_listed,
+            usage,
+            is_retired: false,
+            searches: 0,
             redials,
             carrier_choice,
             dials: FuturesUnordered::new(),
@@ -96,7 +120,7 @@ impl Supervisor {
         }
     }
 
-    /// Runs until the agent stops or DNS no longer lists the address, and then until every tunnel has ended.
+    /// Runs until the agent stops or the address is used no more, and then until every tunnel has ended.
     pub(super) async fn run(mut self) {
         let (draining, mut is_draining) = (self.shared.scope.draining(), false);
         tokio::pin!(draining);
@@ -104,7 +128,9 @@ impl Supervisor {
         loop {
             self.take_steps();
             self.readiness.set(self.carrier_choice.reachability());
-            if self.carrier_choice.is_finished() && self.tunnel_tasks.is_empty() {
+            // An address that is only not dialed now may be dialed again.
+            let is_over = is_draining || self.is_retired || !*self.is_listed.borrow();
+            if is_over && self.carrier_choice.is_finished() && self.tunnel_tasks.is_empty() {
                 return;
             }
             let due = self.carrier_choice.poll_timeout();
@@ -119,6 +145,10 @@ impl Supervisor {
                 () = self.changed.notified() => self.observe(),
                 () = until(due) => self.carrier_choice.handle_timeout(Instant::now()),
                 Ok(()) = self.is_listed.changed(), if !is_draining => self.listing_changed(),
+                changed = self.usage.changed(), if !is_draining && !self.is_retired => match changed {
+                    Ok(()) => self.usage_changed(),
+                    Err(_) => self.retire(),
+                },
                 Ok(()) = connected_changes.changed() => self.look_for_duplicates(),
                 () = &mut draining, if !is_draining => {
                     is_draining = true;
@@ -171,25 +201,51 @@ impl Supervisor {
             metrics::reconnected(ended);
         }
         let (now, server) = (Instant::now(), ServerProcess::from_welcome(&greeted.welcome));
-        let tunnel = greeted.tunnel.clone();
-        let number = match self.shared.connected.register(self.number, server.clone(), tunnel.clone()) {
+        let (tunnel, server_id) = (greeted.tunnel.clone(), greeted.welcome.server_id.clone());
+        let by_name = self.route.server.id.is_none();
+        let connected = &self.shared.connected;
+        let number = match connected.register(self.number, by_name, server.clone(), tunnel.clone()) {
             Some(registration) => {
+                self.searches = 0;
                 let number = self.carrier_choice.greeted(now, carrier);
                 self.probe(number, carrier, &tunnel);
                 self.run_tunnel(number, greeted, Some(registration));
                 number
             }
             None => {
+                let recheck = self.recheck_after();
                 let (name, address) = (&self.route.server.address, &self.route);
-                info!(server = %name, %address, server_id = greeted.welcome.server_id, "reached by another address already");
+                if recheck == DUPLICATE_RECHECK_AFTER {
+                    info!(server = %name, %address, server_id, "reached by another address already");
+                } else {
+                    debug!(server = %name, %address, server_id, next = ?recheck, "another server is looked for");
+                }
                 self.duplicate_of = Some(server);
-                let number = self.carrier_choice.found_duplicate(now, carrier);
+                let number = self.carrier_choice.found_duplicate(now, carrier, recheck);
                 tunnel.begin_drain();
                 self.run_tunnel(number, greeted, None);
                 number
             }
         };
-        self.tunnels.push((number, tunnel));
+        self.tunnels.push(OpenTunnel { number, server_id, tunnel });
+    }
+
+    /// The time after which an address is dialed again that has led to a server which is connected already.
+    fn recheck_after(&mut self) -> Duration {
+        let connected = self.shared.connected.servers();
+        let serving = connected.iter().filter(|server| server.serves).count();
+        if self.usage.borrow().sought <= serving {
+            return DUPLICATE_RECHECK_AFTER;
+        }
+        self.searches += 1;
+        if self.searches < SEARCHES_MAX {
+            return SEARCH_PAUSE;
+        }
+        if self.searches == SEARCHES_MAX {
+            let server = &self.route.server.address;
+            info!(%server, connected = serving, "no other server answers at this name; it is looked for every minute");
+        }
+        SEARCH_AGAIN_AFTER
     }
 
     fn probe(&mut self, number: u64, carrier: Carrier, tunnel: &Tunnel) {
@@ -227,7 +283,7 @@ impl Supervisor {
     }
 
     fn tunnel_ended(&mut self, number: u64, ended: &TunnelEnded) {
-        self.tunnels.retain(|(of, _)| *of != number);
+        self.tunnels.retain(|open| open.number != number);
         self.ended = Some(metrics::tunnel_ended(ended));
         let reason = if *ended == TunnelEnded::Restarted {
             CloseReason::Restarted
@@ -241,7 +297,7 @@ impl Supervisor {
 
     fn observe(&mut self) {
         let now = Instant::now();
-        for (number, tunnel) in &self.tunnels {
+        for OpenTunnel { number, tunnel, .. } in &self.tunnels {
             self.carrier_choice.observe(now, *number, tunnel.health(), tunnel.is_draining());
         }
         self.shared.connected.notify();
@@ -250,10 +306,42 @@ impl Supervisor {
     fn listing_changed(&mut self) {
         let now = Instant::now();
         if *self.is_listed.borrow_and_update() {
-            self.carrier_choice.resume(now);
+            self.usage_changed();
         } else {
             info!(server = %self.route.server.address, address = %self.route, "DNS no longer lists an address of the server");
             self.carrier_choice.stop(now);
+        }
+    }
+
+    /// The address is dialed or not, and tunnels to some servers drain.
+    fn usage_changed(&mut self) {
+        let (now, usage) = (Instant::now(), self.usage.borrow_and_update().clone());
+        if usage.dials && *self.is_listed.borrow() {
+            self.carrier_choice.resume(now);
+        } else {
+            self.carrier_choice.stop(now);
+        }
+        self.drain(|server_id| !usage.keeps(server_id));
+        self.searches = 0;
+    }
+
+    /// The address is used no more.
+    fn retire(&mut self) {
+        info!(server = %self.route.server.address, address = %self.route, "other servers have the tunnels now");
+        self.is_retired = true;
+        self.carrier_choice.stop(Instant::now());
+        self.drain(|_| true);
+    }
+
+    /// Drains the tunnels to some servers, by their IDs.
+    fn drain(&mut self, drains: impl Fn(&str) -> bool) {
+        let now = Instant::now();
+        for OpenTunnel { number, server_id, tunnel } in &self.tunnels {
+            if drains(server_id) && !tunnel.is_draining() {
+                info!(server = %self.route.server.address, server_id, "the tunnel moves to another server");
+                tunnel.begin_drain();
+                self.carrier_choice.observe(now, *number, tunnel.health(), true);
+            }
         }
     }
 
@@ -269,12 +357,13 @@ impl Supervisor {
             && !connected.reaches(server)
         {
             self.duplicate_of = None;
+            self.searches = 0;
             self.carrier_choice.duplicate_gone(now);
         }
     }
 
     fn tunnel(&self, number: u64) -> Option<&Tunnel> {
-        self.tunnels.iter().find(|(of, _)| *of == number).map(|(_, tunnel)| tunnel)
+        self.tunnels.iter().find(|open| open.number == number).map(|open| &open.tunnel)
     }
 }
 

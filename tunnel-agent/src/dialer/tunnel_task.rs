@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use daemon::error_chain;
 use futures::FutureExt as _;
 use proto::CloseCode;
+use proto::server_list::ServerList;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -51,6 +52,7 @@ pub(super) async fn run_tunnel(
     let (ledgers, server_process) = (&shared.ledgers, ServerIdentity::from_welcome(&welcome));
     let closed = tunnel.clone();
     let ledger = ledgers.open(server_process.clone(), sequence, move || closed.close(CloseCode::Lost));
+    shared.known.heard(sequence, welcome.servers.map(ServerList::from_wire).unwrap_or_default());
     if !welcome.trust_bundle.is_empty() {
         // Work of the scope, so that the bundle is on disk before the process ends.
         shared.scope.spawn(accept_trust_bundle(shared.trust.clone(), welcome.trust_bundle));
@@ -74,6 +76,10 @@ pub(super) async fn run_tunnel(
                 tunnel.report(ledgers.answer(&server_process, &query));
                 return;
             }
+            TunnelEvent::Servers(servers) => {
+                shared.known.heard(sequence, servers);
+                return;
+            }
             // Only agents send endpoints, certificate extensions and reports, and messages of servers end an agent's
             // tunnel.
             TunnelEvent::Endpoints(_)
@@ -85,6 +91,7 @@ pub(super) async fn run_tunnel(
     });
     let ended = drive(driving, &tunnel, &shared, registration).await;
     drop((connected, link, ledger));
+    shared.known.ended(sequence);
     info!(server, %address, carrier, lasted = ?began.elapsed(), reason = %error_chain(&ended), "tunnel closed");
     // Work of the scope, so that the close is sent before the process ends.
     if let Some(endpoint) = endpoint {

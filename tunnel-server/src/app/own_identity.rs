@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use aws_lc_rs::digest;
 use daemon::{Failure, StateDir, StateFile};
 use proto::greeting::{BootNonce, ServerInfo};
+use proto::server_list::ServerList;
 use transport::{EndpointKeys, ServerNumber};
 
 use crate::directory::{Directory, RegisteredServer, hexadecimal};
@@ -25,7 +26,7 @@ pub(super) fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
     }
 }
 
-/// This process as agents see it. Its trust bundle is left empty here, because it may change later.
+/// This process as agents see it. Its trust bundle and the list of servers are left empty here, because they may change later.
 pub(super) fn host(server_id: String, keys: &EndpointKeys) -> Result<ServerInfo, Failure> {
     let mut boot = [0; 16];
     aws_lc_rs::rand::fill(&mut boot).map_err(Failure::could_not_go_on)?;
@@ -36,6 +37,7 @@ pub(super) fn host(server_id: String, keys: &EndpointKeys) -> Result<ServerInfo,
         boot: BootNonce(boot),
         keys_mark: keys.mark(),
         trust_bundle: Vec::new(),
+        servers: ServerList::default(),
     })
 }
 

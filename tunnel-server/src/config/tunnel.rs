@@ -23,8 +23,8 @@ pub const ADDRESSES_FOR_AGENTS_MAX: usize = 8;
 pub struct TunnelConfig {
     /// A UDP address; agents come by TCP to the same port.
     pub listen: SocketAddr,
-    /// The addresses at which agents reach this server and its like, `HOST:PORT` each; may be empty. Only told to
-    /// new agents.
+    /// The addresses at which agents reach this server, `HOST:PORT` each; may be empty. New agents are told of them, and all
+    /// agents if servers share their records.
     pub addresses: Vec<String>,
     /// The roots that agents' certificates must chain to; at least one.
     pub agent_roots: TrustedRoots,
@@ -51,8 +51,9 @@ pub(super) struct RawTunnel {
     /// Address and port for agents: UDP for QUIC, and TCP for HTTP/2 if UDP is blocked.
     #[cfg_attr(test, schemars(extend("default" = super::value::LISTEN_DEFAULT.to_string())))]
     listen: Option<String>,
-    /// The addresses `HOST:PORT` at which agents reach this server and its like. They are printed into configurations of
-    /// new agents. By default, the host of `enrollment.address` with the port of `listen`.
+    /// The addresses `HOST:PORT` at which agents reach this server. They are printed into configurations of new agents. By
+    /// default, the host of `enrollment.address` with the port of `listen` is printed. If servers share records, agents
+    /// of all servers are told of these addresses, which must then lead to this server alone.
     #[cfg_attr(test, schemars(length(min = 0, max = ADDRESSES_FOR_AGENTS_MAX)))]
     addresses: Option<Vec<String>>,
     /// PEM file with the CA certificates of agents.

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use proto::server_list::{ListedServer, ServerList};
+use tokio::sync::watch;
+
 use super::Directory;
 use super::records::{NumberOwner, RegisteredServer};
 use super::store::{RECORDS_AT_ONCE, ServerRegistration, StoreError};
@@ -28,6 +31,12 @@ impl Directory {
     #[must_use]
     pub fn servers(&self) -> BTreeMap<String, Arc<RegisteredServer>> {
         self.cache().servers.clone()
+    }
+
+    /// The list of servers that agents are told of, and each change of it. Empty if the directory is not shared.
+    #[must_use]
+    pub fn server_list(&self) -> watch::Receiver<Arc<ServerList>> {
+        self.0.memory.server_list.subscribe()
     }
 
     /// Returns true if another server than `own_id` is registered and does not stop. Always false if the directory is not
@@ -91,4 +100,14 @@ impl Directory {
         })
         .await
     }
+}
+
+/// The servers as agents are told of them.
+pub(super) fn list(revision: i64, servers: &BTreeMap<String, Arc<RegisteredServer>>) -> ServerList {
+    let listed = |(id, server): (&String, &Arc<RegisteredServer>)| ListedServer {
+        id: id.clone(),
+        addresses: server.addresses.clone(),
+        is_draining: server.draining,
+    };
+    ServerList::new(revision, servers.iter().map(listed))
 }

@@ -150,6 +150,7 @@ impl PeerListener {
             | TunnelEvent::Endpoints(_)
             | TunnelEvent::Extension(_)
             | TunnelEvent::StreamReport(_)
+            | TunnelEvent::Servers(_)
             | TunnelEvent::StreamQuery(_) => {}
         });
         let ended = ended.await;

@@ -220,7 +220,7 @@ fn a_duplicate_is_not_dialed_until_the_other_address_is_gone() {
     let now = Instant::now();
     let mut carrier_choice = CarrierScheduler::new(now, &[Quic]);
     assert_eq!(carrier_choice.poll_step(), Some(Step::Dial(Quic)));
-    let number = carrier_choice.found_duplicate(now, Quic);
+    let number = carrier_choice.found_duplicate(now, Quic, DUPLICATE_RECHECK_AFTER);
     carrier_choice.ended(now, number, CloseReason::Other, u64::MAX);
     let later = now + DUPLICATE_RECHECK_AFTER - SECOND;
     carrier_choice.handle_timeout(later);

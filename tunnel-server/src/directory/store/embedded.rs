@@ -164,7 +164,7 @@ fn as_usize(count: u64) -> usize {
 impl Engine for EmbeddedEngine {
     fn follow(&self, follower: Arc<dyn Follower>) -> Result<(), StoreError> {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        follower.apply(&self.load()?).map_err(|damage| self.damaged(damage))?;
+        follower.apply(&self.load()?, 0).map_err(|damage| self.damaged(damage))?;
         // A second one would be a fault of the program: the first one stays.
         let _ = self.follower.set(follower);
         Ok(())
@@ -265,7 +265,7 @@ impl View for EmbeddedView<'_> {
         }
         engine.failing(inner.commit())?;
         if let Some(follower) = engine.follower.get() {
-            follower.apply(changes).map_err(|damage| engine.damaged(damage))?;
+            follower.apply(changes, 0).map_err(|damage| engine.damaged(damage))?;
         }
         Ok(Commit::Done(None))
     }

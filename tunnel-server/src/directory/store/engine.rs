@@ -79,9 +79,9 @@ pub(super) enum Commit {
 
 /// The receiver of all changes.
 pub(in crate::directory) trait Follower: fmt::Debug + Send + Sync {
-    /// Applies changes that were made together.
+    /// Applies changes that were made together. `revision` is the store's own after them, and 0 where it has none.
     ///
     /// # Errors
     /// A record is not in our form.
-    fn apply(&self, changes: &[RecordChange]) -> Result<(), RecordDamage>;
+    fn apply(&self, changes: &[RecordChange], revision: i64) -> Result<(), RecordDamage>;
 }

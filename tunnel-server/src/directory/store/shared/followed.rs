@@ -37,7 +37,7 @@ impl Followed {
         // What exists is applied in the order of its tables: the time of a cluster follows its description.
         let changes = self.changes(gone.chain(other).collect())?;
         self.records = new;
-        self.follower.apply(&changes)?;
+        self.follower.apply(&changes, revision.0)?;
         Ok(revision)
     }
 
@@ -51,7 +51,7 @@ impl Followed {
             };
         }
         let changes = changes.into_iter().map(|change| (change.key, change.value)).collect();
-        self.follower.apply(&self.changes(changes)?)?;
+        self.follower.apply(&self.changes(changes)?, last.0)?;
         Ok(last)
     }
 

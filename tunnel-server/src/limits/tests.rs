@@ -51,7 +51,7 @@ const ROOMY: LimitsConfig = LimitsConfig {
     cluster: ClusterLimits { requests: 10_000, watches: 10_000, upgrades: 10_000, ..LIMITS.cluster },
 };
 
-/// A quarter of all.
+/// A quarter of all requests that the server serves at once.
 const OF_ONE_CALLER_MAX: usize = 100;
 
 #[test]

@@ -110,8 +110,8 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_shares_no_records_always_leads() {
         let folder = tempfile::tempdir().expect("a folder");
-        let directory =
-            Directory::open(&StateDir::open(folder.path()).expect("ours")).expect("an empty store");
+        let state = StateDir::open(&folder.path().join("state")).expect("ours");
+        let directory = Directory::open(&state).expect("an empty store");
         let mut election = directory.election("janitor", "gateway");
 
         assert!(election.leads_until().is_some() && election.registered_until().is_some());

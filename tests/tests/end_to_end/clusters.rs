@@ -39,7 +39,7 @@ async fn a_clusters_spec_is_listed_and_outlives_the_servers_death() {
         (&["cluster", "delete", "edge-b", "--yes"], "there is no cluster edge-b"),
         (&["cluster", "delete", "edge-a"], "there is no terminal on which to ask. Give --yes"),
         (&["cluster", "undelete", "edge-a"], "is not deleted, so there is nothing to undelete"),
-        (&["cluster", "undelete", "edge-b"], "no cluster edge-b was deleted at this server"),
+        (&["cluster", "undelete", "edge-b"], "no deleted cluster edge-b is known"),
         (&["agent", "restore", "edge-a/one"], "nothing was restored: agent edge-a/one is not revoked"),
     ] {
         let refused = at_fails(&rig, words).await;

@@ -103,10 +103,12 @@ fn config(
     hello: &ClientHello<'_>,
 ) -> Result<(PeerRole, Arc<ServerConfig>), HandshakeError> {
     let offered: Vec<&[u8]> = hello.alpn().map(Iterator::collect).unwrap_or_default();
-    let offers_tunnel = tunnel_protocol(tls).is_some_and(|tunnel| offered.contains(&tunnel));
-    if offers_tunnel && offered.len() > 1 {
+    // A client that offers the protocol of a tunnel together with others is at the wrong listener, or was redirected.
+    let is_tunnels = |protocol: &&[u8]| [transport::tls::ALPN, transport::tls::PEER_ALPN].contains(protocol);
+    if offered.len() > 1 && offered.iter().any(is_tunnels) {
         return Err(HandshakeError::MixedAlpn);
     }
+    let offers_tunnel = tunnel_protocol(tls).is_some_and(|tunnel| offered.contains(&tunnel));
     match (&tls.agents, &tls.callers) {
         (Some(agents), _) if offers_tunnel => Ok((PeerRole::Agents, Arc::clone(agents))),
         (_, Some(callers)) => Ok((PeerRole::Callers, Arc::clone(&callers.borrow()))),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::endpoint_text::is_plain;
 use crate::server_list::ServerList;
 use crate::session::SILENCE_LEAST;
 use crate::spiffe::AgentId;
@@ -17,9 +18,6 @@ pub const GREETING_MAX: Duration = Duration::from_secs(12);
 
 /// Most endpoints that one agent may advertise.
 pub const ENDPOINTS_MAX: usize = 64;
-
-/// Longest endpoint, in bytes: a DNS name of 253, a colon and a port, rounded up.
-const ENDPOINT_BYTES_MAX: usize = 260;
 
 /// Most serving certificates of API servers that one agent advertises: those among which it balances, and the
 /// one that its credential names.
@@ -213,11 +211,6 @@ pub fn truncate_certificates(certificates: Vec<ServedCertificate>) -> Vec<Served
         ServedCertificate { address, cut: cut || names.len() < before, names }
     };
     plain.take(CERTIFICATES_MAX).map(certificate).collect()
-}
-
-/// Returns true if a text has no spaces and is no longer than an endpoint.
-pub(crate) fn is_plain(text: &str) -> bool {
-    !text.is_empty() && text.len() <= ENDPOINT_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The newest version that both sides speak.

@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod cluster;
 pub mod codes;
 pub mod deadlines;
+mod endpoint_text;
 pub mod enrollment;
 pub mod frame;
 #[cfg(test)]

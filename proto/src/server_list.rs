@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 
 use crate::cluster::is_dns_label;
+use crate::endpoint_text::is_plain;
 use crate::frame::FRAME_BYTES_MAX;
-use crate::greeting::is_plain;
 use crate::wire::{ServerEntry, Servers};
 
 /// Most servers in a list. Further ones are left out.

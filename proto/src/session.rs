@@ -15,6 +15,7 @@
 mod drain;
 mod event;
 mod frame_allowance;
+mod frame_limits;
 mod full_size;
 mod heartbeat;
 mod probing;
@@ -31,9 +32,9 @@ use drain::DrainState;
 use full_size::FullSize;
 
 pub use event::Event;
-pub use frame_allowance::{
-    FRAMES_BURST_MAX, FRAMES_PER_SECOND_MAX, FrameAllowance, PEER_FRAMES_BURST_MAX,
-    PEER_FRAMES_PER_SECOND_MAX,
+pub use frame_allowance::FrameAllowance;
+pub use frame_limits::{
+    FRAMES_BURST_MAX, FRAMES_PER_SECOND_MAX, PEER_FRAMES_BURST_MAX, PEER_FRAMES_PER_SECOND_MAX,
 };
 pub use full_size::{FULL_SIZE_ANSWER_MAX, FULL_SIZE_EVERY, FULL_SIZE_EVERY_SUSPECT};
 pub use heartbeat::{HEARTBEAT_ACTIVE, HEARTBEAT_IDLE, HEARTBEAT_SLOWEST};

@@ -1,6 +1,6 @@
 //! A peer's breaches of the protocol, for which a tunnel is closed.
 
-use super::frame_allowance::{FRAMES_PER_SECOND_MAX, PEER_FRAMES_PER_SECOND_MAX};
+use super::frame_limits::{FRAMES_PER_SECOND_MAX, PEER_FRAMES_PER_SECOND_MAX};
 
 /// A peer's breach of the protocol. The tunnel is closed for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ::tests::rig::Rig;
@@ -23,10 +24,10 @@ use crate::table::{Table, megabytes};
 use crate::target::Target;
 
 /// Most memory of the server for each idle tunnel, in KiB.
-const TUNNEL_KIB_MAX: f64 = 60.0;
+pub const TUNNEL_KIB_MAX: f64 = 60.0;
 /// Fewest tunnels for which the bound is checked. With fewer, the memory that the process needs once distorts
 /// the quotient.
-const BOUND_FROM: u32 = 500;
+pub const BOUND_FROM: u32 = 500;
 /// Number of steps after which memory is measured.
 const STEPS: u32 = 4;
 /// Longest wait until the server's gauge has the right number of tunnels.
@@ -96,7 +97,7 @@ pub async fn run(flags: &IdleFlags, seed: u64) -> Result<Report, Box<dyn Error>>
             progress.show(&format!("{} of {} tunnels", open.len(), flags.agents));
             open.extend(connect(&rig, batch).await?);
         }
-        wait_for_count(&rig, open.len()).await?;
+        wait_for_count(&rig, rig.probes(), open.len()).await?;
         results.connect_seconds += began.elapsed().as_secs_f64();
         progress.show(&format!("{} tunnels: waiting until the server's memory rests", open.len()));
         results.memory.push((open.len() as u32, settled_bytes(server).await?));
@@ -108,12 +109,12 @@ pub async fn run(flags: &IdleFlags, seed: u64) -> Result<Report, Box<dyn Error>>
     sleep(Duration::from_secs_f64(flags.seconds)).await;
     let used = (cpu_time(server)? - before).as_secs_f64() / began.elapsed().as_secs_f64();
     results.cpu_us_per_tunnel_second = used * 1e6 / f64::from(flags.agents);
-    wait_for_count(&rig, open.len()).await?;
+    wait_for_count(&rig, rig.probes(), open.len()).await?;
     results.memory.push((flags.agents, settled_bytes(server).await?));
 
     progress.show("all leave");
     futures::future::join_all(open.into_iter().map(OpenTunnel::leave)).await;
-    wait_for_count(&rig, 0).await?;
+    wait_for_count(&rig, rig.probes(), 0).await?;
     results.bytes_left = settled_bytes(server).await?;
     results.divide();
     progress.show(&format!("{} idle connections at a plain TLS server", flags.agents));
@@ -126,11 +127,14 @@ async fn connect(rig: &Rig, batch: &mut [Agent]) -> Result<Vec<OpenTunnel>, Agen
     futures::future::try_join_all(batch.iter_mut().map(|agent| agent.connect(rig.gateway()))).await
 }
 
-/// Waits until the server's gauge has this many tunnels.
-async fn wait_for_count(rig: &Rig, tunnels: usize) -> io::Result<()> {
+/// Waits until the gauge of the server with these probes has this many tunnels.
+///
+/// # Errors
+/// It never has.
+pub async fn wait_for_count(rig: &Rig, probes: SocketAddr, tunnels: usize) -> io::Result<()> {
     let deadline = Instant::now() + COUNTED_MAX;
     loop {
-        let gauges = Gauges::parse(&rig.metrics(rig.probes()).await);
+        let gauges = Gauges::parse(&rig.metrics(probes).await);
         let connected = gauges.sum("tombolo_server_agents_connected");
         if connected == tunnels as f64 {
             return Ok(());

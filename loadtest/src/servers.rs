@@ -13,24 +13,17 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::agents::{Agent, AgentError, OpenTunnel, issue};
+use crate::idle::{BOUND_FROM, TUNNEL_KIB_MAX, wait_for_count};
 use crate::process::{cpu_time, settled_bytes};
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
 use crate::rounds::seconds;
-use crate::scrape::Gauges;
 use crate::table::{Table, megabytes};
 
-/// Most memory of a server for each idle tunnel that it has, in KiB.
-const TUNNEL_KIB_MAX: f64 = 60.0;
 /// Most memory of a server for each tunnel that another server has, in bytes.
 const TOLD_BYTES_MAX: f64 = 400.0;
 /// Most CPU time of all servers and of etcd at rest, in cores.
 const IDLE_CORES_MAX: f64 = 0.5;
-/// Fewest agents for which the bounds of memory are checked. With fewer, the memory that the process needs once distorts the quotients.
-const BOUND_FROM: u32 = 500;
-/// Longest wait until every server's gauge has the right number of tunnels.
-const COUNTED_MAX: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The flags of `loadtest servers`.
 #[derive(Debug, Clone, Args, Serialize)]
@@ -177,19 +170,7 @@ impl Installation {
     async fn counted(&self, expected: &[usize]) -> io::Result<()> {
         let probes = std::iter::once(self.rig.probes()).chain(self.peers.iter().map(|peer| peer.probes));
         for (probes, expected) in probes.zip(expected) {
-            let deadline = Instant::now() + COUNTED_MAX;
-            loop {
-                let found =
-                    Gauges::parse(&self.rig.metrics(probes).await).sum("tombolo_server_agents_connected");
-                if found == *expected as f64 {
-                    break;
-                }
-                if Instant::now() >= deadline {
-                    let said = format!("a server counts {found} tunnels and not {expected}");
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, said));
-                }
-                sleep(LOOK_EVERY).await;
-            }
+            wait_for_count(&self.rig, probes, *expected).await?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ pub async fn join_first(rig: &mut Rig, etcd: &EtcdCluster) {
 /// The same with the port that it binds for other servers, and the address at which these dial it.
 pub async fn join_first_through(rig: &mut Rig, etcd: &EtcdCluster, ports: (SocketAddr, SocketAddr)) {
     rig.kill_server();
-    let section = section(rig, etcd, "first", ports).await;
+    let section = section(rig, etcd, "first", ports, "quic").await;
     rig.write_config(|text| {
         let text =
             text.replace("/server.crt", "/first-server.crt").replace("/server.key", "/first-server.key");
@@ -48,11 +48,8 @@ pub async fn prepare(rig: &Rig, etcd: &EtcdCluster, id: &str, more: &str) -> Pee
 }
 
 async fn prepare_over(rig: &Rig, etcd: &EtcdCluster, id: &str, (carrier, more): (&str, &str)) -> Peer {
-    let address = free_port();
-    let section = section(rig, etcd, id, (address, address)).await;
-    let section = section.replace("peering: {", &format!("peering: {{ carrier: {carrier},"));
-    let certificate = format!("certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key");
-    rig.prepared_peer(free_port(), id, &format!("tls: {{ {certificate} }}\n{section}{more}"))
+    let config = further(rig, etcd, id, carrier).await;
+    rig.prepared_peer(free_port(), id, &format!("{config}{more}"))
 }
 
 /// The same as [`join_first`], and agents are told of the server's own address.
@@ -68,10 +65,9 @@ pub async fn join_first_listed(rig: &mut Rig, etcd: &EtcdCluster) {
 
 /// The same as [`join`], and agents are told of the server's own address.
 pub async fn join_listed(rig: &Rig, etcd: &EtcdCluster, id: &str) -> Peer {
-    let (gateway, address) = (free_port(), free_port());
-    let section = section(rig, etcd, id, (address, address)).await;
-    let certificate = format!("certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key");
-    rig.peer_at(gateway, id, &format!("tls: {{ {certificate} }}\n{}{section}", listed(gateway))).await
+    let gateway = free_port();
+    let config = further(rig, etcd, id, "quic").await;
+    rig.peer_at(gateway, id, &format!("{config}{}", listed(gateway))).await
 }
 
 /// The listener for agents, with the address that they are told.
@@ -81,18 +77,26 @@ fn listed(address: SocketAddr) -> String {
     )
 }
 
+/// The configuration of a further server, which has a certificate of its own.
+async fn further(rig: &Rig, etcd: &EtcdCluster, id: &str, carrier: &str) -> String {
+    let address = free_port();
+    let section = section(rig, etcd, id, (address, address), carrier).await;
+    format!("tls: {{ certificateFile: pki/{id}-server.crt, keyFile: pki/{id}-server.key }}\n{section}")
+}
+
 /// The configuration by which a server shares records and tunnels. Its certificates are made.
 async fn section(
     rig: &Rig,
     etcd: &EtcdCluster,
     id: &str,
     (listen, address): (SocketAddr, SocketAddr),
+    carrier: &str,
 ) -> String {
     let names = ["--name", "127.0.0.1", "--name", "gateway.test"];
     rig.tombolo(&[["ca", "issue", "server", "--dir", "pki", "--id", id].as_slice(), &names].concat()).await;
     rig.tombolo(&["ca", "issue", "peer", "--dir", "pki", "--id", id]).await;
     format!(
-        "{}peering: {{ listen: \"{listen}\", address: \"{address}\", certificateFile: pki/{id}-peer.crt, \
+        "{}peering: {{ carrier: {carrier}, listen: \"{listen}\", address: \"{address}\", certificateFile: pki/{id}-peer.crt, \
          keyFile: pki/{id}-peer.key, peerCAFile: pki/peer-ca.crt, serverCAFile: pki/server-ca.crt }}\n",
         etcd.section("")
     )

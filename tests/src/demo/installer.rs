@@ -62,12 +62,22 @@ impl Programs {
 }
 
 impl Installer<'_> {
-    /// Creates the certificate authority and issues all certificates.
+    /// Creates the certificate authority and issues the certificates of one server, the agents and the caller.
     pub(super) async fn issue(&self) -> Result<(), DemoError> {
+        let names = format!("--name 127.0.0.1 --name localhost --name {SERVER}");
+        self.issue_for([("server", names)]).await
+    }
+
+    /// The same with these certificates of servers, each as its kind and the further arguments of `tombolo ca issue`.
+    pub(super) async fn issue_for(
+        &self,
+        servers: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Result<(), DemoError> {
         let pki = self.folder.join("pki").display().to_string();
         self.tombolo(&format!("ca init --dir {pki}")).await?;
-        let names = format!("--name 127.0.0.1 --name localhost --name {SERVER}");
-        self.tombolo(&format!("ca issue server --dir {pki} {names}")).await?;
+        for (kind, further) in servers {
+            self.tombolo(&format!("ca issue {kind} --dir {pki} {further}")).await?;
+        }
         for edge in EDGES {
             self.tombolo(&format!("ca issue agent --dir {pki} --cluster {edge}")).await?;
         }

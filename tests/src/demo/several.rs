@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::installer::{CALLER, GROUP, Installer, POLICY_EXAMPLE, Programs, SERVER_EXAMPLE, daemon};
+use super::installer::{Installer, POLICY_EXAMPLE, Programs, SERVER_EXAMPLE, daemon};
 use super::isolation::Isolation;
 use super::live::{LiveOutput, until};
 use super::network::{DemoNetwork, EDGES};
@@ -46,7 +46,11 @@ pub(super) async fn perform(
     let etcd = etcd.insert(shared);
 
     progress.say("certificates: each server has one for callers and agents, and one for the other servers");
-    issue(&installer, &addresses).await?;
+    let certificates = addresses
+        .iter()
+        .map(|server| server.id())
+        .flat_map(|id| [("server", format!("--id {id} --name 127.0.0.1")), ("peer", format!("--id {id}"))]);
+    installer.issue_for(certificates).await?;
     progress.say("all servers have this configuration, each with its own ports:");
     configure(&installer, etcd, &addresses)?;
     for address in &addresses {
@@ -92,20 +96,6 @@ pub(super) fn print_next_steps(setup: &DemoSetup, progress: &Progress) {
         ));
     }
     progress.plain(&format!("  tail -f {folder}/*.log\n\nCtrl-C stops everything."));
-}
-
-async fn issue(installer: &Installer<'_>, servers: &[ServerAddresses]) -> Result<(), DemoError> {
-    let pki = installer.folder.join("pki").display().to_string();
-    installer.tombolo(&format!("ca init --dir {pki}")).await?;
-    for server in servers {
-        let id = server.id();
-        installer.tombolo(&format!("ca issue server --dir {pki} --id {id} --name 127.0.0.1")).await?;
-        installer.tombolo(&format!("ca issue peer --dir {pki} --id {id}")).await?;
-    }
-    for edge in EDGES {
-        installer.tombolo(&format!("ca issue agent --dir {pki} --cluster {edge}")).await?;
-    }
-    installer.tombolo(&format!("ca issue caller --dir {pki} --user {CALLER} --group {GROUP}")).await
 }
 
 /// Writes each server's configuration, and shows that of the first one.

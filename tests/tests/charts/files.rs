@@ -9,25 +9,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 use tests::binaries::binary;
-use tests::helm::{Helm, object, objects};
+use tests::helm::{object, objects};
 use tests::process::{Invocation, run};
 use tests::scratch::Scratch;
-use tests::skip::skip;
 
 const RUN_MAX: Duration = Duration::from_secs(60);
 
 /// The pod has exactly the ConfigMaps and Secrets of its volume, as the kubelet writes them.
 #[tokio::test]
 async fn a_server_reads_the_charts_configuration_and_the_printed_secrets() {
-    let helm = match Helm::find() {
-        Ok(helm) => helm,
-        Err(missing) => {
-            return skip(
-                "a_server_reads_the_charts_configuration_and_the_printed_secrets",
-                &missing.to_string(),
-            );
-        }
-    };
+    let helm = helm!("a_server_reads_the_charts_configuration_and_the_printed_secrets");
     let files = PodFiles::new();
     let pki = files.pki();
     succeeds("tombolo", &["ca", "issue", "server", "--dir", &pki, "--name", "gateway.example"]).await;
@@ -48,12 +39,7 @@ async fn a_server_reads_the_charts_configuration_and_the_printed_secrets() {
 /// All pods have the same files, and each server finds its own by the name of its pod.
 #[tokio::test]
 async fn each_server_of_several_reads_its_own_of_the_shared_files() {
-    let helm = match Helm::find() {
-        Ok(helm) => helm,
-        Err(missing) => {
-            return skip("each_server_of_several_reads_its_own_of_the_shared_files", &missing.to_string());
-        }
-    };
+    let helm = helm!("each_server_of_several_reads_its_own_of_the_shared_files");
     let files = PodFiles::new();
     let pki = files.pki();
     let ids = ["tunnel-server-0", "tunnel-server-1"];

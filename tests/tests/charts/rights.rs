@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tests::binaries::binary;
-use tests::helm::{Helm, folder, objects};
+use tests::helm::{folder, objects};
 use tests::process::{Invocation, run};
 use tests::scratch::Scratch;
-use tests::skip::skip;
 
 const RUN_MAX: Duration = Duration::from_secs(60);
 
@@ -53,12 +52,7 @@ const PUBLISHING: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 #[tokio::test]
 async fn the_chart_gives_agents_the_rights_that_tombolo_rbac_prints() {
-    let helm = match Helm::find() {
-        Ok(helm) => helm,
-        Err(missing) => {
-            return skip("the_chart_gives_agents_the_rights_that_tombolo_rbac_prints", &missing.to_string());
-        }
-    };
+    let helm = helm!("the_chart_gives_agents_the_rights_that_tombolo_rbac_prints");
     for configuration in CONFIGURATIONS {
         for profile in PROFILES {
             let indented: String = configuration.lines().map(|line| format!("  {line}\n")).collect();
@@ -80,10 +74,7 @@ async fn the_chart_gives_agents_the_rights_that_tombolo_rbac_prints() {
 /// The default lists of an agent are patterns, which need the profile open.
 #[tokio::test]
 async fn lists_that_are_null_have_the_agents_defaults() {
-    let helm = match Helm::find() {
-        Ok(helm) => helm,
-        Err(missing) => return skip("lists_that_are_null_have_the_agents_defaults", &missing.to_string()),
-    };
+    let helm = helm!("lists_that_are_null_have_the_agents_defaults");
     let values = "config: { cluster: a, servers: ['g:1'], impersonation: null }\n";
 
     let named = helm.template("tombolo-agent", values).await;
@@ -95,12 +86,7 @@ async fn lists_that_are_null_have_the_agents_defaults() {
 
 #[tokio::test]
 async fn the_chart_refuses_the_names_that_tombolo_rbac_refuses() {
-    let helm = match Helm::find() {
-        Ok(helm) => helm,
-        Err(missing) => {
-            return skip("the_chart_refuses_the_names_that_tombolo_rbac_refuses", &missing.to_string());
-        }
-    };
+    let helm = helm!("the_chart_refuses_the_names_that_tombolo_rbac_refuses");
     for (names, words) in REFUSED {
         for profile in PROFILES {
             let impersonation = format!("impersonation: {{ {names} }}");
@@ -123,12 +109,7 @@ async fn the_chart_refuses_the_names_that_tombolo_rbac_refuses() {
 /// The role for the Secret is beside a role for what the cluster publishes in the same namespace.
 #[tokio::test]
 async fn no_two_rights_have_one_name_in_a_namespace_of_the_cluster() {
-    let helm = match Helm::find() {
-        Ok(helm) => helm,
-        Err(missing) => {
-            return skip("no_two_rights_have_one_name_in_a_namespace_of_the_cluster", &missing.to_string());
-        }
-    };
+    let helm = helm!("no_two_rights_have_one_name_in_a_namespace_of_the_cluster");
     let chart = folder("tombolo-agent");
     for namespace in PUBLISHING {
         let words = ["template", "trial", chart.to_str().unwrap(), "--namespace", namespace];

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use syn::{Attribute, Fields, GenericArgument, Item, ItemStruct, LitStr, PathArguments, Type};
 use tests::helm::combinations::COMBINATIONS;
 use tests::helm::samples::resolved;
-use tests::helm::{CHARTS, Helm, folder, objects};
-use tests::skip::skip;
+use tests::helm::{CHARTS, folder, objects};
 use tests::sources::workspace;
 
 /// Keys of the files that a chart sets itself, or does not offer.
@@ -117,12 +116,7 @@ fn the_charts_have_the_version_of_the_programs() {
 
 #[tokio::test]
 async fn unknown_and_ill_typed_values_are_refused_by_the_schema() {
-    let helm = match Helm::find() {
-        Ok(helm) => helm,
-        Err(missing) => {
-            return skip("unknown_and_ill_typed_values_are_refused_by_the_schema", &missing.to_string());
-        }
-    };
+    let helm = helm!("unknown_and_ill_typed_values_are_refused_by_the_schema");
     for (chart, values, place) in REFUSED {
         let least = COMBINATIONS.iter().find(|combination| combination.chart == *chart).unwrap().values;
         assert!(helm.template(chart, least).await.is_ok());

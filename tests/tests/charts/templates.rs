@@ -5,22 +5,11 @@ use std::fs;
 
 use serde_json::{Value, json};
 use tests::helm::combinations::COMBINATIONS;
-use tests::helm::{CHARTS, Helm, folder, object, objects};
-use tests::skip::skip;
+use tests::helm::{CHARTS, folder, object, objects};
 use tests::sources::workspace;
 
 /// The beginning of every combination of an agent's values.
 const EDGE_A: &str = "config: { cluster: edge-a, servers: ['gateway.example:8443'] }\n";
-
-/// The pinned helm. The calling test is skipped if it is missing.
-macro_rules! helm {
-    ($test:literal) => {
-        match Helm::find() {
-            Ok(helm) => helm,
-            Err(missing) => return skip($test, &missing.to_string()),
-        }
-    };
-}
 
 #[tokio::test]
 async fn the_charts_pass_helms_strict_lint_with_every_combination() {

@@ -6,8 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 use tests::helm::combinations::COMBINATIONS;
 use tests::helm::samples::{Samples, part, resolved};
-use tests::helm::{Helm, folder, objects};
-use tests::skip::skip;
+use tests::helm::{folder, objects};
 
 const SERVER: &str = "tombolo-server";
 const AGENT: &str = "tombolo-agent";
@@ -47,15 +46,7 @@ const SYSTEM_NAME: &str = "system:serviceaccount:ci:deployer";
 /// reads the value.
 #[tokio::test]
 async fn every_value_of_a_chart_changes_what_some_combination_renders() {
-    let helm = match Helm::find() {
-        Ok(helm) => helm,
-        Err(missing) => {
-            return skip(
-                "every_value_of_a_chart_changes_what_some_combination_renders",
-                &missing.to_string(),
-            );
-        }
-    };
+    let helm = helm!("every_value_of_a_chart_changes_what_some_combination_renders");
     for (chart, handed_on) in HANDED_ON {
         let mut combinations = Vec::new();
         for combination in COMBINATIONS.iter().filter(|combination| combination.chart == chart) {
@@ -99,12 +90,7 @@ async fn every_value_of_a_chart_changes_what_some_combination_renders() {
 /// The samples have each key of the schema, so a key that a template forgets is noticed.
 #[tokio::test]
 async fn every_key_that_a_chart_hands_on_arrives_as_it_is() {
-    let helm = match Helm::find() {
-        Ok(helm) => helm,
-        Err(missing) => {
-            return skip("every_key_that_a_chart_hands_on_arrives_as_it_is", &missing.to_string());
-        }
-    };
+    let helm = helm!("every_key_that_a_chart_hands_on_arrives_as_it_is");
     for (chart, handed_on) in HANDED_ON {
         // An agent enrolls, or has certificates: with the second, the chart leaves the first out.
         let absent: &[&str] = if chart == AGENT { &["tls", "enrollment"] } else { &[""] };

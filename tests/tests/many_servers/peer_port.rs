@@ -1,7 +1,6 @@
 //! The listener for other servers: the certificates and processes that open a session there.
 
 use std::net::SocketAddr;
-use std::time::SystemTime;
 
 use daemon::{Scope, error_chain};
 use proto::CloseCode;
@@ -16,9 +15,10 @@ use tests::rig::{GROUP, Peer, Rig};
 use tests::rogue_server::spawner;
 use transport::tls::{ExpectedPeer, SharedCertificate};
 use transport::{DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX, PeerOpening};
-use tunnel_server::directory::{Directory, RegisteredServer};
+use tunnel_server::directory::Directory;
 
 use crate::directory::STALE_LIMIT;
+use crate::servers::entry;
 use crate::{SOCKET, until};
 
 /// The beginning of all keys of the rig's servers.
@@ -129,17 +129,7 @@ impl PeerPort {
 
     /// Registers this process of the guest, and waits until the other server knows it. Nobody can dial it.
     async fn register(&self, boot: BootNonce) {
-        let entry = RegisteredServer {
-            level: 1,
-            epoch: boot.to_string(),
-            keys_mark: "guest".to_owned(),
-            software: "tunnel-server/test".to_owned(),
-            started: SystemTime::now().into(),
-            addresses: Vec::new(),
-            peering: None,
-            draining: false,
-            stale_limit_seconds: None,
-        };
+        let entry = entry(&boot.to_string(), "guest");
         let mut registration = self.directory.registration(GUEST, entry).expect("it is shared");
         registration.keep().await.expect("etcd answers");
         let epoch = boot.to_string();

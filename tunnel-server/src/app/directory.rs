@@ -20,6 +20,9 @@ const PART: &str = "directory";
 /// The wait before etcd is asked again, where it did not answer at the start.
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
 
+/// The reason of a server that is not ready because it waits for etcd.
+const NO_ANSWER: &str = "etcd does not answer";
+
 /// The time between two looks at the age of memory.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -73,24 +76,19 @@ async fn open_shared(
         pending().await
     });
     let client = etcd::Client::new(endpoints, tls, scope.clone());
-    let mut _waiting = readiness.lost_because(PART, "etcd does not answer");
+    let mut _waiting = readiness.lost_because(PART, NO_ANSWER);
     loop {
-        let error =
+        let (why, error) =
             match Directory::open_shared(client.clone(), prefix.clone(), stale_limit, scope.clone()).await {
                 Ok(directory) => {
                     info!(prefix, "the records are shared in etcd");
                     return Ok(directory);
                 }
-                Err(error @ StoreError::Etcd(_)) => {
-                    _waiting = readiness.lost_because(PART, "etcd does not answer");
-                    error
-                }
-                Err(error @ StoreError::Importing(_)) => {
-                    _waiting = readiness.lost_because(PART, error.to_string());
-                    error
-                }
+                Err(error @ StoreError::Etcd(_)) => (NO_ANSWER.to_owned(), error),
+                Err(error @ StoreError::Importing(_)) => (error.to_string(), error),
                 Err(error) => return Err(error.into()),
             };
+        _waiting = readiness.lost_because(PART, why);
         warn!(error = %error_chain(&error), "waiting for etcd, because its records are needed to begin");
         tokio::select! {
             () = sleep(OPEN_AGAIN) => {}

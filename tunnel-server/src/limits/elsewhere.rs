@@ -67,8 +67,7 @@ impl UsageElsewhere {
         if kind != UsageKind::Requests {
             return room;
         }
-        let fresh = self.words.values().filter(|word| word.counts(now));
-        let wanted = fresh.map(|word| {
+        let wanted = self.fresh(now).map(|word| {
             word.share(caller, UsageKind::Requests).max(word.share(caller, UsageKind::RequestsWanted))
         });
         let part = fair_part(max as u64, wanted.collect());
@@ -86,7 +85,12 @@ impl UsageElsewhere {
 
     /// The numbers of other servers that count now.
     fn told(&self, caller: CallerDigest, kind: UsageKind, now: Instant) -> impl Iterator<Item = u64> {
-        self.words.values().filter(move |word| word.counts(now)).map(move |word| word.share(caller, kind))
+        self.fresh(now).map(move |word| word.share(caller, kind))
+    }
+
+    /// The words of other servers that count now.
+    fn fresh(&self, now: Instant) -> impl Iterator<Item = &PeerWord> {
+        self.words.values().filter(move |word| word.counts(now))
     }
 }
 

@@ -16,11 +16,11 @@ use proto::admin::{
     CreateDialTokenResponse, CreateTokenRequest, CreateTokenResponse, DeleteClusterRequest,
     DeleteClusterResponse, DialToken, EnrolledAgent, ExportRequest, ExportResponse, GetAttestationRequest,
     GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, InForce, ListAgentsRequest,
-    ListClustersRequest, ListDialTokensRequest, ListRevokedUsersRequest, ListTokensRequest,
-    RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest, RevokeAgentRequest,
-    RevokeDialTokenRequest, RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token,
-    UndeleteClusterRequest, UndeleteClusterResponse, UpdateClusterRequest, Users, WatchClustersRequest,
-    WatchClustersResponse,
+    ListClustersRequest, ListDialTokensRequest, ListRevokedUsersRequest, ListServersRequest,
+    ListTokensRequest, RemoveServerRequest, RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest,
+    RevokeAgentRequest, RevokeDialTokenRequest, RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Server,
+    Token, UndeleteClusterRequest, UndeleteClusterResponse, UpdateClusterRequest, Users,
+    WatchClustersRequest, WatchClustersResponse,
 };
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
@@ -190,6 +190,18 @@ impl Admin {
     pub(crate) async fn agents(&mut self, cluster: String) -> Result<Vec<EnrolledAgent>, AdminError> {
         let response = self.client.list_agents(ListAgentsRequest { cluster });
         Ok(in_time(&self.endpoint, response).await?.into_inner().agents)
+    }
+
+    /// Lists the servers that share their records, and this one.
+    pub(crate) async fn servers(&mut self) -> Result<Vec<Server>, AdminError> {
+        let response = self.client.list_servers(ListServersRequest {});
+        Ok(in_time(&self.endpoint, response).await?.into_inner().servers)
+    }
+
+    /// Removes what is left of a server that does not run.
+    pub(crate) async fn remove_server(&mut self, id: String) -> Result<(), AdminError> {
+        let response = self.client.remove_server(RemoveServerRequest { id });
+        in_time(&self.endpoint, response).await.map(drop)
     }
 
     /// Creates an enrollment token for one agent.

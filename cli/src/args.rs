@@ -44,7 +44,9 @@ pub(crate) use kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
 pub(crate) use passthrough::PassthroughArgs;
 pub(crate) use policies::{PolicyCheck, PolicyCommand, PolicyExplain, PolicyOutput};
 pub(crate) use proxy::ProxyArgs;
-pub(crate) use server::{ServerCommand, ServerExport, ServerImport};
+pub(crate) use server::{
+    ServerCommand, ServerExport, ServerImport, ServerList, ServerRemove, ServerSort, ServersOutput,
+};
 pub(crate) use users::{
     DialTokenCommand, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, UserCommand,
     UserList, UserRestore, UserRevoke, UserTokenCommand, UserTokenCreate, UserTokenHash,
@@ -147,7 +149,7 @@ pub(crate) enum Command {
     /// Create tokens for callers, and revoke callers at a server
     #[command(subcommand, after_long_help = examples::USER)]
     User(UserCommand),
-    /// Back up the records of a server, and restore them on the same or another machine
+    /// List servers, back up their records, and restore them on the same or another machine
     #[command(subcommand, after_long_help = examples::SERVER)]
     Server(ServerCommand),
     /// Check your access to a cluster, or what a daemon needs, and advise how to fix it

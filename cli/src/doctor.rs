@@ -16,6 +16,7 @@ mod excess_rights;
 mod host_cluster;
 mod https;
 mod kubeconfig;
+mod peers;
 mod ports;
 mod report;
 mod server;

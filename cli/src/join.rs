@@ -1,5 +1,6 @@
 //! `tombolo cluster create`: with `--print` the command that joins the new cluster, and with `--wait` the wait until it is connected.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
@@ -83,7 +84,9 @@ async fn wait(
     let not_live = || JoinError::NotLive { cluster: cluster.to_owned(), limit };
     let connected = connected(cluster, endpoint, scope);
     let found = timeout(limit.duration(), connected).await.map_err(|_| not_live())??;
-    let agents: Vec<&str> = found.tunnels.iter().map(|tunnel| tunnel.agent.as_str()).collect();
+    // An agent has a tunnel to each of several servers.
+    let agents: BTreeSet<&str> = found.tunnels.iter().map(|tunnel| tunnel.agent.as_str()).collect();
+    let agents: Vec<&str> = agents.into_iter().collect();
     Ok(format!(
         "cluster {cluster} is live after {} s, by the agent {}",
         begun.elapsed().as_secs(),

@@ -29,6 +29,7 @@ mod proxy;
 mod rbac;
 mod revocations;
 mod runtime;
+mod servers;
 mod settings;
 mod site;
 mod tls;
@@ -97,6 +98,8 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
             }
             return Ok(ExitCode::from(report.exit_code()));
         }
+        Command::Server(ServerCommand::List(args)) => print::lines(&servers::list(&args)?)?,
+        Command::Server(ServerCommand::Remove(args)) => print::lines(&servers::remove(args)?)?,
         Command::Server(ServerCommand::Export(args)) => print::lines(&export::write(&args)?)?,
         Command::Server(ServerCommand::Import(args)) => print::lines(&import::put(&args)?)?,
         Command::Policy(PolicyCommand::Check(args)) => policies::check(&args)?,

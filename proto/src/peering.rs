@@ -6,11 +6,13 @@
 
 mod message;
 mod probe;
+mod status;
 mod tunnels;
 mod via;
 
 pub use message::{CallerDigest, CallerShare, PeerMessage, UsageKind};
 pub use probe::{ProbeAnswer, ProbeOutcome, ProbeRequest};
+pub use status::{FileDigest, PeerStatus, RecordsState};
 pub use tunnels::{PoolDelta, RemoteTunnel};
 pub use via::{NotVia, REFUSAL_BYTES_MAX, ViaOutcome, ViaRequest};
 
@@ -99,6 +101,9 @@ pub enum PeerMessageError {
     /// A caller's digest does not have 16 bytes.
     #[error("the digest of a caller does not have 16 bytes")]
     Digest,
+    /// The digest of a file does not have 32 bytes.
+    #[error("the digest of a file does not have 32 bytes")]
+    FileDigest,
 }
 
 /// The first frame of a server that dials another one.

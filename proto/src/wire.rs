@@ -19,9 +19,10 @@ pub use tunnel_v1::{
     Applied, Assert, CallerUsage, CarrierNote, Clock, Closing, Connected, ControlFrame, DialOpen, DialReply,
     Drain, Drained, Endpoints, Extension, Heartbeat, Hello, HttpOpen, NotConnected, PassThrough, Peer,
     PeerDraining, PeerHello, PeerTunnel, PeerWelcome, Probe, Probed, Refused, ServedCertificate, ServerEntry,
-    Servers, StreamOpen, StreamQuery, StreamReport, TunnelHealth, TunnelsDelta, Usage, ViaNoTunnel, ViaOpen,
-    ViaOpened, ViaRefused, ViaReply, Welcome, caller_usage, carrier_note, control_frame, dial_reply,
-    http_open, not_connected, peer, probed, refused, stream_open, via_open, via_reply,
+    ServerStatus, Servers, StreamOpen, StreamQuery, StreamReport, TunnelHealth, TunnelsDelta, Usage,
+    ViaNoTunnel, ViaOpen, ViaOpened, ViaRefused, ViaReply, Welcome, caller_usage, carrier_note,
+    control_frame, dial_reply, http_open, not_connected, peer, probed, refused, server_status, stream_open,
+    via_open, via_reply,
 };
 
 use control_frame::Frame;

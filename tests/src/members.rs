@@ -25,7 +25,7 @@ pub async fn join_first_through(rig: &mut Rig, etcd: &EtcdCluster, ports: (Socke
 
 /// Starts a further server of this ID, which is a member, too.
 pub async fn join(rig: &Rig, etcd: &EtcdCluster, id: &str) -> Peer {
-    join_over(rig, etcd, id, "quic").await
+    join_with(rig, etcd, id, "").await
 }
 
 /// The same for a server that dials the others by this carrier.

@@ -9,6 +9,8 @@ mod export;
 mod remote;
 mod requests;
 mod revocable;
+mod server_info;
+mod servers;
 mod service;
 mod unix_socket;
 mod watch;
@@ -30,11 +32,12 @@ use tracing::info;
 pub use authorize::{Actor, AdminAction, AdminForbidden, AdminObject, authorize_admin};
 pub use export::EXPORTS_MAX;
 pub use remote::Remote;
-pub use service::{CONNECTIONS_MAX, EnrollmentInfo, ServerInfo, WATCHES_MAX};
+pub use server_info::{EnrollmentInfo, ServerInfo};
+pub use service::{CONNECTIONS_MAX, WATCHES_MAX};
 
 use crate::directory::Directory;
 use crate::listener::unix_socket::{LocalSocket, SocketAccess, SocketError};
-use crate::registry::Registry;
+use crate::registry::{OwnServer, Registry};
 use connection::{ConnectionService, Services};
 use service::AdminService;
 
@@ -61,6 +64,8 @@ pub struct AdminEndpoints {
 pub struct Dependencies {
     /// Facts about the server itself.
     pub server: ServerInfo,
+    /// This server among those that share its records.
+    pub own: OwnServer,
     /// The registry of connected clusters.
     pub registry: Registry,
     /// The store of clusters, agents and tokens.
@@ -105,9 +110,10 @@ impl Admin {
     /// The schemas that were compiled in cannot be read, which is a fault of the build.
     pub fn run(self, scope: &Scope) -> Result<Health, Failure> {
         let Self { listeners: BoundListeners { socket, remote }, dependencies, health } = self;
-        let Dependencies { server, registry, directory, log } = dependencies;
+        let Dependencies { server, own, registry, directory, log } = dependencies;
         let service = AdminService {
             server,
+            own,
             since: SystemTime::now(),
             registry,
             directory,

@@ -31,7 +31,7 @@ use crate::listener::{
 };
 use crate::metrics::{self, ReloadedFile};
 use crate::proxy::{self, DialProxy, SocksListener};
-use crate::registry::Registry;
+use crate::registry::{OwnServer, Registry};
 use crate::vip;
 
 mod audit_log;
@@ -86,6 +86,7 @@ pub struct BoundServer {
     gateway: Gateway,
     agent_listener: AgentListener,
     registry: Registry,
+    own_server: OwnServer,
     policy: (Policy, PolicyFile),
     log: Log,
     admin: Option<Admin>,
@@ -144,21 +145,21 @@ impl BoundServer {
         let dial_proxy = DialProxy::new(directory.clone(), gateway.dials(), scope.clone());
         let socks = socks.map(|listener| (listener, dial_proxy.clone()));
         let proxy = proxy.map(|listener| (listener, dial_proxy));
-        let (domain, server_id) = (config.trust_domain, config.server_id);
-        let (links, host) = (metrics::links(), own_identity::host(server_id.clone(), &keys)?);
-        let own = peering::OwnProcess::new(&host, &domain, peers_see, (&keys, number));
+        let (links, host) = (metrics::links(), own_identity::host(config.server_id, &keys)?);
+        let (named, files) = ((&host, &*config.trust_domain), (policy_file.digest(), trust_bundle.clone()));
+        let own_server = peering::own_server(named, config.peering.as_ref(), files, (&readiness, &registry));
+        let seen = (peers_see, own_server.clone());
+        let own = peering::OwnProcess::new(&host, &config.trust_domain, seen, (&keys, number));
         let shared = (registry.clone(), gateway.limiter(), clocks, log.clone());
         let within = (&roots, &readiness, scope);
         let addresses = &config.tunnel.addresses;
         let membership =
             membership::join(config.peering, addresses, own, within, shared, Arc::clone(&spawn)).await?;
-        entry_points.claim_ranges(registry.directory(), &server_id).await?;
-        let host = (host, trust_bundle);
-        let totals = config.limits.listeners;
+        entry_points.claim_ranges(registry.directory(), own_server.id()).await?;
+        let (host, domain, totals) = ((host, trust_bundle), config.trust_domain, config.limits.listeners);
         let (own_endpoint, clusters, link_metrics) = (endpoint.clone(), registry.clone(), links.clone());
-        let (agents_domain, limit) = (domain.clone(), totals.agents);
         let agent_listener =
-            AgentListener::new(own_endpoint, clusters, link_metrics, agents_domain, host, limit, spawn);
+            AgentListener::new(own_endpoint, clusters, link_metrics, domain, host, totals.agents, spawn);
         let mut bound = Self {
             probes,
             starting,
@@ -168,6 +169,7 @@ impl BoundServer {
             gateway,
             agent_listener,
             registry,
+            own_server,
             policy: (policy, policy_file),
             log,
             admin: None,
@@ -181,7 +183,7 @@ impl BoundServer {
         scrape::register_admin(&metrics, admin.remote.as_ref().map(Remote::counts));
         scrape::register_listeners(&metrics, bound.listener_counters());
         if admin.socket.is_some() || admin.remote.is_some() {
-            bound.admin = Some(bound.admin(admin, (server_id, domain), directory, site).await?);
+            bound.admin = Some(bound.admin(admin, site).await?);
         }
         Ok(bound)
     }
@@ -199,14 +201,14 @@ impl BoundServer {
     async fn admin(
         &self,
         listeners: admin::AdminEndpoints,
-        (server_id, trust_domain): (String, String),
-        directory: Directory,
         site: Option<EnrollmentInfo>,
     ) -> Result<Admin, Failure> {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
-        let about = ServerInfo { server_id, trust_domain, gateway, tunnel, probes, enrollment: site };
-        let (registry, log) = (self.registry.clone(), self.log.clone());
-        Ok(Admin::bind(listeners, Dependencies { server: about, registry, directory, log }).await?)
+        let (own, registry) = (self.own_server.clone(), self.registry.clone());
+        let (server_id, trust_domain) = (own.id().to_owned(), own.trust_domain().to_owned());
+        let server = ServerInfo { server_id, trust_domain, gateway, tunnel, probes, enrollment: site };
+        let (directory, log) = (registry.directory().clone(), self.log.clone());
+        Ok(Admin::bind(listeners, Dependencies { server, own, registry, directory, log }).await?)
     }
 
     /// The addresses that the server has bound.

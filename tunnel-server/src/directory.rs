@@ -63,7 +63,7 @@ pub use in_force::{CONFIRMED_WITHIN, Change, ServerConfirmation};
 pub use networks::{NETWORK_CLUSTERS_MAX, NetworkName, NotANetworkName};
 pub use ranges::{AddressRange, RangeError, ServerRange, ServerRanges};
 pub use revocations::{AgentCredential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
-pub use servers::{SERVER_NUMBERS_MAX, ServerNumberError};
+pub use servers::{RemoveServerError, SERVER_NUMBERS_MAX, ServerNumberError};
 pub use store::{
     LEASE_MARGIN, REGISTRATION_TTL, RegistrationOutcome, ServerEntry, ServerRegistration, StoreError,
 };

@@ -22,7 +22,7 @@ use crate::clocks::Clocks;
 use crate::config::PeerCarrier;
 use crate::limits::Limiter;
 use crate::listener::Listener;
-use crate::registry::Registry;
+use crate::registry::{OwnServer, Registry};
 use dialer::{PeerDialer, PeerDialerParts};
 use listener::PeerListener;
 use relay::Relays;
@@ -53,6 +53,8 @@ pub struct OwnPeer {
     pub keys: EndpointKeys,
     /// The carrier by which it dials.
     pub carrier: PeerCarrier,
+    /// Its state, of which it tells the other ones.
+    pub server: OwnServer,
 }
 
 impl Peering {
@@ -65,9 +67,9 @@ impl Peering {
         (registry, limiter, clocks, log): (Registry, Limiter, Clocks, Log),
         spawn: Arc<dyn Spawn>,
     ) -> Self {
-        let OwnPeer { info, trust_domain, certificate, server_roots, keys, carrier } = own;
+        let OwnPeer { info, trust_domain, certificate, server_roots, keys, carrier, server } = own;
         let directory = registry.directory().clone();
-        let teller = Teller::new(registry.clone());
+        let teller = Teller::new(server, registry.clone());
         let accepting = (endpoint, Arc::clone(&spawn));
         let domain = trust_domain.clone();
         let told = (registry.clone(), limiter.clone(), clocks);
@@ -98,6 +100,7 @@ impl Peering {
         scope.spawn_background(teller.clone().run_applied());
         scope.spawn_background(usage::tell(teller.clone(), limiter));
         scope.spawn_background(teller.clone().run_clock());
+        scope.spawn_background(teller.clone().run_status());
         let within = scope.clone();
         scope.spawn_background(async move {
             within.stopping().await;

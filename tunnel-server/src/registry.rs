@@ -10,39 +10,42 @@ mod given_up;
 mod inquiries;
 mod live_since;
 mod newest_process;
+mod own_server;
 mod peer_probe;
+mod peer_status;
 mod peers;
 mod questions;
 mod route;
+mod servers;
+mod status;
 mod tunnels;
 mod wait_queue;
 mod waiters;
 mod way;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use daemon::Home;
 use dashmap::DashMap;
-use proto::greeting::{Advertised, BootNonce, Certificate, Greeting};
+use proto::greeting::{Advertised, BootNonce, Greeting};
 use proto::session::Health;
 use proto::spiffe::AgentId;
 use proto::wire::{StreamQuery, StreamReport};
 use proto::{CloseCode, ClusterId};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use transport::{Carrier, LinkStats, Tunnel};
+use transport::Tunnel;
 
 use crate::config::CopiedKey;
-use crate::directory::{self, AgentCredential, Directory, NotAdmitted, SeenOutcome, StoreError};
+use crate::directory::{AgentCredential, Directory, NotAdmitted, SeenOutcome, StoreError};
 use advertised::LastAdvertised;
 use agent_version::agent_version;
 use inquiries::{Inquiries, ProcessInquiry};
 use live_since::LiveSince;
+use peer_status::PeerSessions;
 use peers::TunnelsAtPeers;
 use tunnels::{Candidate, ClusterTunnels, Selectable, TunnelEntry};
 use waiters::Waiters;
@@ -54,10 +57,14 @@ pub use agent_limits::{
 pub(crate) use carrying_tunnel::{CarryingTunnel, TunnelNumber};
 pub use duplicate_check::{DuplicateCheck, PROBATION, SeenProcesses};
 pub use given_up::SILENT_BESIDE_LIVE_MAX;
+pub use own_server::{OwnServer, OwnServerParts};
+pub use peer_status::ClockOffset;
 pub use peers::{PeerRegistration, PeerSession, TooManyTunnels};
 pub use questions::QUESTIONS_MAX;
 pub(crate) use route::never_begun;
 pub use route::{RouteError, STABLE_AFTER};
+pub use servers::{PeerDifferences, PeerReach, ServerState, ServerStatus};
+pub use status::{ClusterStatus, RemoteTunnelStatus, TunnelStatus};
 pub use wait_queue::{WaitOutcomes, WaitQueue};
 pub use way::Route;
 
@@ -69,6 +76,8 @@ struct SharedRegistry {
     by_cluster: DashMap<ClusterId, ClusterTunnels<RegisteredTunnel>>,
     /// The tunnels of other servers.
     at_peers: TunnelsAtPeers,
+    /// The sessions that other servers have dialed.
+    peer_sessions: PeerSessions,
     directory: Directory,
     copied_key: CopiedKey,
     /// Most tunnels of all clusters together.
@@ -115,56 +124,6 @@ pub enum RegisterError {
     },
 }
 
-/// The current state of one cluster.
-#[derive(Clone)]
-pub struct ClusterStatus {
-    /// The name of the cluster.
-    pub cluster: ClusterId,
-    /// The time at which a tunnel of this cluster last opened or closed, if ever. Whole seconds after a
-    /// restart of the server.
-    pub last_seen: Option<SystemTime>,
-    /// The directory's record of the cluster.
-    pub record: Arc<directory::Cluster>,
-    /// The virtual address that was assigned to the cluster, if it belongs to a range.
-    pub given: Option<IpAddr>,
-    /// The cluster's tunnels to this server, in the order of their registration.
-    pub tunnels: Vec<TunnelStatus>,
-    /// True if another server has a tunnel that takes requests of this one.
-    pub is_at_peer: bool,
-}
-
-/// The current state of one tunnel.
-#[derive(Clone)]
-pub struct TunnelStatus {
-    /// The identity of the agent.
-    pub agent: AgentId,
-    /// The certificate of the agent, the newest that it has shown.
-    pub credential: AgentCredential,
-    /// The source address of the agent's packets.
-    pub address: SocketAddr,
-    /// The carrier of the tunnel, QUIC or HTTP/2.
-    pub carrier: Carrier,
-    /// The health of the tunnel as its heartbeats show it.
-    pub health: Health,
-    /// One side is stopping: running exchanges are finished, and no new ones are sent through the tunnel.
-    pub draining: bool,
-    /// Another live process uses the same agent certificate at the same time.
-    pub key_copied: bool,
-    /// The version of the agent's software as it claims, in a safe set of characters. Empty if it claims none.
-    pub version: Arc<str>,
-    /// The time at which the tunnel was registered.
-    pub since: SystemTime,
-    /// The endpoints that the agent advertises for its control plane.
-    pub endpoints: Vec<String>,
-    /// The serving certificates of its API servers, as the agent saw them last.
-    pub certificates: Vec<Certificate>,
-    /// The runtime that runs the tunnel's exchanges.
-    pub home: Home,
-    /// The number of streams that carry exchanges now.
-    pub streams_open: u32,
-    tunnel: Tunnel,
-}
-
 /// Guard of a registered tunnel. Dropping it removes exactly this tunnel from the registry.
 #[must_use = "the tunnel is struck off when this is dropped"]
 pub struct Registration {
@@ -186,6 +145,7 @@ impl Registry {
         Self(Arc::new(SharedRegistry {
             by_cluster: DashMap::new(),
             at_peers: TunnelsAtPeers::default(),
+            peer_sessions: PeerSessions::default(),
             directory,
             copied_key,
             tunnels_max,
@@ -294,17 +254,10 @@ impl Registry {
         self.changed(cluster);
     }
 
-    /// Lists the known clusters that `wanted` selects, in the order of their names.
-    pub fn list(&self, wanted: impl Fn(&ClusterId, &directory::Cluster) -> bool) -> Vec<ClusterStatus> {
-        let clusters = self.0.directory.entries(wanted).into_iter();
-        clusters
-            .map(|directory::ClusterEntry { cluster, last_seen, record, given }| {
-                let entries = self.0.by_cluster.get(&cluster).map(|tunnels| tunnels.entries().to_vec());
-                let tunnels = entries.unwrap_or_default().iter().map(tunnel_status).collect();
-                let is_at_peer = self.is_at_peer(&cluster);
-                ClusterStatus { cluster, last_seen, record, given, tunnels, is_at_peer }
-            })
-            .collect()
+    /// The number of tunnels to this server.
+    #[must_use]
+    pub fn tunnels_here(&self) -> usize {
+        usize::try_from(self.0.tunnel_count.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
     /// A receiver that is notified whenever a tunnel has opened, closed or changed state. Measurements do not
@@ -345,29 +298,6 @@ impl Registry {
     fn changed(&self, cluster: &ClusterId) {
         self.0.changes.send_replace(());
         self.0.waiters.changed(cluster);
-    }
-}
-
-impl ClusterStatus {
-    /// Returns true if a new request would find a tunnel. A draining tunnel does not count.
-    #[must_use]
-    pub fn is_reachable(&self) -> bool {
-        self.is_at_peer || self.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining)
-    }
-
-    /// The agents that have a tunnel, with the version that each claimed with its newest one.
-    #[must_use]
-    pub fn agent_versions(&self) -> BTreeMap<&str, &str> {
-        // In the order of their registration, so that the newest comes last.
-        self.tunnels.iter().map(|tunnel| (tunnel.agent.instance(), &*tunnel.version)).collect()
-    }
-}
-
-impl TunnelStatus {
-    /// The traffic and the losses of this tunnel until now.
-    #[must_use]
-    pub fn link(&self) -> LinkStats {
-        self.tunnel.link_stats()
     }
 }
 
@@ -475,25 +405,4 @@ fn make_room(replaced: &TunnelEntry<RegisteredTunnel>, boot: BootNonce) {
         inquiry.abandon();
     }
     tunnel.close(CloseCode::Lost);
-}
-
-fn tunnel_status(entry: &TunnelEntry<RegisteredTunnel>) -> TunnelStatus {
-    let RegisteredTunnel { tunnel, credential, home, version, .. } = &entry.tunnel;
-    let Advertised { endpoints, certificates } = entry.tunnel.advertised();
-    TunnelStatus {
-        agent: entry.agent.clone(),
-        credential: credential.clone(),
-        address: tunnel.peer_address(),
-        carrier: tunnel.carrier(),
-        health: tunnel.health(),
-        draining: tunnel.is_draining(),
-        key_copied: entry.key_copied,
-        version: Arc::clone(version),
-        since: entry.since,
-        endpoints,
-        certificates,
-        home: *home,
-        streams_open: tunnel.streams_open(),
-        tunnel: tunnel.clone(),
-    }
 }

@@ -33,7 +33,8 @@ pub(crate) struct DoctorCaller {
 pub(crate) enum DoctorCommand {
     /// Check what a tunnel-server needs, on its machine
     ///
-    /// Checks files, certificates and their dates, the signer with which agents enroll, ports, the admin socket, and readiness.
+    /// Checks files, certificates and their dates, the signer with which agents enroll, ports, the admin socket, and readiness. Where
+    /// several servers share their records, checks etcd too, and compares sessions, clocks, policies and trust bundles of all servers.
     /// Changes nothing; the server may run or not.
     #[command(after_long_help = examples::DOCTOR_SERVER)]
     Server(DoctorServer),

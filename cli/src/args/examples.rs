@@ -2,7 +2,9 @@
 
 mod daemons;
 
-pub(super) use daemons::{DOCTOR, DOCTOR_AGENT, DOCTOR_SERVER, SERVER, SERVER_EXPORT, SERVER_IMPORT};
+pub(super) use daemons::{
+    DOCTOR, DOCTOR_AGENT, DOCTOR_SERVER, SERVER, SERVER_EXPORT, SERVER_IMPORT, SERVER_LIST, SERVER_REMOVE,
+};
 
 pub(super) const TOMBOLO: &str = "\
 Examples:

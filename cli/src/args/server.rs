@@ -1,8 +1,8 @@
-//! The arguments of `tombolo server`: exports and imports of servers' records.
+//! The arguments of `tombolo server`: the list of servers, exports and imports of their records.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 
 use super::admin_endpoint::AdminServerArgs;
@@ -11,6 +11,23 @@ use crate::names::TrustDomain;
 
 #[derive(Subcommand)]
 pub(crate) enum ServerCommand {
+    /// List the servers that share their records, with their states
+    ///
+    /// Any server answers for all of them, by the registrations in etcd and by what the others tell it every 2 s. PEERS is the number of
+    /// servers with an open session, of all that are registered. FRESHNESS is the time since which changes may be unknown at a server.
+    /// POLICY begins the SHA-256 of the policy's file that is in force, which must be the same everywhere.
+    ///
+    /// A server is Ready, NotReady (its readiness probe fails), Draining, Behind (it has no news from etcd and changes nothing), Stale
+    /// (it serves nothing new), Silent (an earlier version, which tells nothing), Unreachable (registered, and without a session with the
+    /// server that is asked) or Gone (not registered any more).
+    #[command(after_long_help = examples::SERVER_LIST)]
+    List(ServerList),
+    /// Remove what is left of a server that is gone for good
+    ///
+    /// A server that has run once keeps its number, and is listed as Gone when it does not run. This removes the number, which a new
+    /// server may get. A server that runs is refused: stop it first, and wait until it is listed as Gone.
+    #[command(after_long_help = examples::SERVER_REMOVE)]
+    Remove(ServerRemove),
     /// Write the records of running servers to a file, or to standard output
     ///
     /// The file has clusters, agents, tokens, addresses and revocations as they are at one moment, while the servers go on. It is
@@ -29,6 +46,48 @@ pub(crate) enum ServerCommand {
     /// them in the audit log. Enrollment tokens that were not used are left out, because they may have been used since.
     #[command(after_long_help = examples::SERVER_IMPORT, alias = "restore")]
     Import(ServerImport),
+}
+
+#[derive(Args)]
+pub(crate) struct ServerList {
+    /// The output format; wide, json and yaml also have the trust bundle, the clock, the start and the address of each server
+    #[arg(long, short, value_name = "FORMAT")]
+    pub(crate) output: Option<ServersOutput>,
+    /// Order by a column in place of the ID: the smallest first, the worst state first. Servers without a value come last
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) sort_by: Option<ServerSort>,
+    #[command(flatten)]
+    pub(crate) server: AdminServerArgs,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServersOutput {
+    Wide,
+    Json,
+    Yaml,
+    Name,
+}
+
+/// A value by which servers are ordered.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerSort {
+    Id,
+    State,
+    Tunnels,
+    /// The peers that are connected
+    Peers,
+    Freshness,
+    /// The time of the start
+    Started,
+}
+
+#[derive(Args)]
+pub(crate) struct ServerRemove {
+    /// The server's ID, as `tombolo server list` shows it
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) server: AdminServerArgs,
 }
 
 #[derive(Args)]

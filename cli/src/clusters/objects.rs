@@ -64,6 +64,7 @@ fn tunnel(cluster: &Cluster, tunnel: &Tunnel) -> Value {
         "acceptedEndpoints": accepted(cluster, tunnel),
         "certificates": tunnel.certificates.iter().map(certificate).collect::<Vec<_>>(),
         "home": tunnel.home,
+        "server": Some(&tunnel.server).filter(|server| !server.is_empty()),
         "roundTripSeconds": round_trip(&measured).map(|round_trip| round_trip.as_secs_f64()),
         "packetsSent": measured.packets_sent,
         "packetsLost": measured.packets_lost,

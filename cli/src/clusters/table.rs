@@ -1,5 +1,6 @@
 //! Clusters as a table in kubectl's style.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use policy::may_advertise;
@@ -26,7 +27,11 @@ const WIDE: &[&str] = &[
     "ENDPOINTS",
     "ACCEPTED",
     "CERTIFICATE",
+    "SERVER",
 ];
+
+/// The title of the further column of the usual shape where several servers share their records.
+const SERVER: &str = "SERVER";
 
 /// The columns of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +49,8 @@ const LABELS: &str = "LABELS";
 pub(super) struct Table {
     shape: Shape,
     has_labels: bool,
+    /// The usual shape has the column SERVER, which the wide one always has. The first rows decide.
+    has_servers: bool,
     widths: Vec<usize>,
     has_header: bool,
 }
@@ -51,16 +58,18 @@ pub(super) struct Table {
 impl Table {
     /// A table of this shape, with a further last column for labels if `has_labels` is set.
     pub(super) fn new(shape: Shape, has_labels: bool) -> Self {
-        let titles = shape.header().iter().chain(has_labels.then_some(&LABELS));
-        Self { shape, has_labels, widths: titles.map(|title| title.len()).collect(), has_header: false }
+        Self { shape, has_labels, has_servers: false, widths: Vec::new(), has_header: false }
     }
 
     /// Formats these clusters as lines; the first call begins with the header.
     pub(super) fn rows(&mut self, clusters: &[Cluster], now: SystemTime) -> Vec<String> {
         let mut rows: Vec<Vec<String>> = Vec::new();
         if !self.has_header {
-            let titles = self.shape.header().iter().chain(self.has_labels.then_some(&LABELS));
-            rows.push(titles.map(|title| (*title).to_owned()).collect());
+            let is_shared =
+                clusters.iter().flat_map(|cluster| &cluster.tunnels).any(|tunnel| !tunnel.server.is_empty());
+            self.has_servers = self.shape == Shape::Usual && is_shared;
+            rows.push(self.titles());
+            self.widths.resize(rows[0].len(), 0);
             self.has_header = true;
         }
         for cluster in clusters {
@@ -72,6 +81,9 @@ impl Table {
                     rows.extend(cluster.tunnels.iter().map(|tunnel| tunnel_row(cluster, tunnel, now)))
                 }
             }
+            if self.has_servers {
+                rows[begin..].iter_mut().for_each(|row| row.push(listed(&servers(cluster))));
+            }
             if self.has_labels {
                 rows[begin..].iter_mut().for_each(|row| row.push(labels(cluster)));
             }
@@ -82,6 +94,12 @@ impl Table {
             }
         }
         rows.iter().map(|row| self.line(row)).collect()
+    }
+
+    fn titles(&self) -> Vec<String> {
+        let servers = self.has_servers.then_some(&SERVER);
+        let titles = self.shape.header().iter().chain(servers).chain(self.has_labels.then_some(&LABELS));
+        titles.map(|title| (*title).to_owned()).collect()
     }
 
     fn line(&self, row: &[String]) -> String {
@@ -140,17 +158,19 @@ fn tunnel_row(cluster: &Cluster, tunnel: &Tunnel, now: SystemTime) -> Vec<String
         cluster.name.clone(),
         health(tunnel).to_owned(),
         tunnel.agent.clone(),
-        version(&tunnel.version),
-        tunnel.carrier.clone(),
-        tunnel.address.clone(),
+        or_none(&tunnel.version),
+        or_none(&tunnel.carrier),
+        or_none(&tunnel.address),
         round_trip(&measured).map_or_else(none, milliseconds),
         loss(measured.packets_sent, measured.packets_lost),
         measured.streams_open.to_string(),
         time(tunnel.since).map_or_else(none, |since| ago(since, now)),
-        tunnel.home.to_string(),
+        // Another server does not tell its runtime.
+        if tunnel.carrier.is_empty() { none() } else { tunnel.home.to_string() },
         listed(&tunnel.endpoints),
         listed(&accepted(cluster, tunnel)),
         listed(&certificate_names(tunnel)),
+        or_none(&tunnel.server),
     ]
 }
 
@@ -180,9 +200,15 @@ fn certificate_names(tunnel: &Tunnel) -> Vec<String> {
     each_once
 }
 
-/// The version of an agent's software; `<none>` from an agent, or a server, that tells none.
-fn version(version: &str) -> String {
-    if version.is_empty() { none() } else { version.to_owned() }
+/// A text that may be missing: a version from an agent that tells none, or a fact that another server does not tell.
+fn or_none(text: &str) -> String {
+    if text.is_empty() { none() } else { text.to_owned() }
+}
+
+/// The servers that have the cluster's tunnels, in the order of their IDs.
+fn servers(cluster: &Cluster) -> Vec<String> {
+    let servers: BTreeSet<&str> = cluster.tunnels.iter().map(|tunnel| tunnel.server.as_str()).collect();
+    servers.into_iter().filter(|server| !server.is_empty()).map(str::to_owned).collect()
 }
 
 fn disconnected_row(cluster: &Cluster) -> Vec<String> {

@@ -18,6 +18,9 @@ use crate::tls::{self, ALPN_H2};
 
 const CHECK: Check = Check::Etcd;
 
+/// The use of a member's database, in percent of its quota, from which there is a warning.
+const SPACE_WARN_PERCENT: u64 = 80;
+
 /// The key that is read at the quorum. Its answer counts, and not whether it is there.
 const ANY_KEY: &str = "tombolo-doctor";
 
@@ -76,7 +79,20 @@ async fn check_member(client: &Client, endpoint: &Endpoint, report: &mut Report)
                 "check the links between etcd's members",
             );
         }
-        Ok(()) => report.ok(CHECK, format!("{endpoint} is etcd {}", status.version_text)),
+        Ok(()) => {
+            report.ok(CHECK, format!("{endpoint} is etcd {}", status.version_text));
+            check_space(endpoint, status.database_bytes, report);
+        }
+    }
+}
+
+/// Warns before the database of a member is full: then etcd takes no more changes. A quota of 0 is not told.
+fn check_space(endpoint: &Endpoint, (used, quota): (u64, u64), report: &mut Report) {
+    let mebibytes = |bytes: u64| bytes / (1024 * 1024);
+    if quota > 0 && used.saturating_mul(100) >= quota.saturating_mul(SPACE_WARN_PERCENT) {
+        let found = format!("{endpoint} uses {} of {} MiB", mebibytes(used), mebibytes(quota));
+        let advice = "compact and defragment its database, or raise its quota: when it is full, nothing is changed any more";
+        report.warn(CHECK, found, advice);
     }
 }
 
@@ -91,6 +107,29 @@ fn tls_config(raw: &RawEtcd, base: &Path, report: &mut Report) -> Option<Arc<Cli
         Err(error) => {
             report.fail(CHECK, error_chain(&error).to_string(), "correct the files of directory.etcd");
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_is_nearly_full_is_a_warning() {
+        let endpoint: Endpoint = "http://127.0.0.1:2379".parse().unwrap();
+        let gibibyte = 1024 * 1024 * 1024;
+        for (used, quota, warns) in [
+            (gibibyte, 2 * gibibyte, false),
+            (gibibyte * 8 / 5, 2 * gibibyte, false),
+            (gibibyte * 8 / 5 + 1, 2 * gibibyte, true),
+            (gibibyte, 0, false),
+        ] {
+            let mut report = Report::default();
+
+            check_space(&endpoint, (used, quota), &mut report);
+
+            assert_eq!(report.lines().is_empty(), !warns, "{:?}", report.lines());
         }
     }
 }

@@ -20,6 +20,7 @@ use super::configuration::{self, RawPeering, RawServerConfig};
 use super::enrollment_signer;
 use super::etcd;
 use super::host_cluster;
+use super::peers;
 use super::ports;
 use super::report::Report;
 use crate::admin::{Admin, AdminError};
@@ -52,6 +53,9 @@ pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut R
     let running = admin(&config, base, scope, report).await;
     let is_off = config.admin.enabled == Some(false);
     let probes = ports::check_all(&config, running.as_ref(), report);
+    if running.is_some() && config.directory.etcd.is_some() {
+        peers::check_all(admin_socket(&config, base), scope, report).await;
+    }
     if running.is_some() || is_off {
         readyz(report, probes).await;
     }
@@ -183,7 +187,7 @@ async fn admin(
         report.warn(CHECK, "is switched off", advice);
         return None;
     }
-    let socket = base.join(config.admin.socket.clone().unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)));
+    let socket = admin_socket(config, base);
     if let Some(parent) = socket.parent() {
         folder(report, Check::AdminSocket, parent, "the folder of admin.socket");
     }
@@ -217,6 +221,11 @@ async fn admin(
             None
         }
     }
+}
+
+/// The path of the admin socket.
+fn admin_socket(config: &RawServerConfig, base: &Path) -> PathBuf {
+    base.join(config.admin.socket.clone().unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)))
 }
 
 /// The server may be stopped while it is checked. The message has none of the advice that the error has for other commands.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::probe::{ProbeAnswer, ProbeRequest};
+use super::status::PeerStatus;
 use super::tunnels::PoolDelta;
 use super::{PeerMessageError, USAGE_CALLERS_MAX};
 use crate::wire::caller_usage::Kind;
@@ -31,6 +32,8 @@ pub enum PeerMessage {
     Probe(ProbeRequest),
     /// The answer to such a question.
     Probed(ProbeAnswer),
+    /// The sender's own state, in place of the last such message.
+    Status(PeerStatus),
 }
 
 /// A digest of a caller's name, and of the cluster where a limit is for one. Servers compute it alike. Its `Debug` form does
@@ -86,6 +89,7 @@ impl PeerMessage {
             Some(Content::Usage(Usage { callers })) => Self::Usage(shares(&callers)?),
             Some(Content::Probe(probe)) => Self::Probe(probe.try_into()?),
             Some(Content::Probed(probed)) => Self::Probed(probed.into()),
+            Some(Content::Status(status)) => Self::Status(status.try_into()?),
             None => return Ok(None),
         }))
     }
@@ -103,6 +107,7 @@ impl From<PeerMessage> for Peer {
             }
             PeerMessage::Probe(probe) => Content::Probe(probe.into()),
             PeerMessage::Probed(answer) => Content::Probed(answer.into()),
+            PeerMessage::Status(status) => Content::Status(status.into()),
         };
         Self { content: Some(content) }
     }

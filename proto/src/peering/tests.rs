@@ -10,8 +10,9 @@ use crate::frame;
 use crate::greeting::{Advertised, CERTIFICATE_NAME_BYTES_MAX, CERTIFICATES_MAX, Certificate, ENDPOINTS_MAX};
 use crate::spiffe::AgentId;
 use crate::wire::{
-    Assert, CallerUsage, ControlFrame, Peer, PeerTunnel, Probe, Probed, StreamOpen, TunnelsDelta, Usage,
-    ViaOpen, ViaOpened, ViaReply, control_frame::Frame, peer::Content, stream_open, via_reply,
+    Assert, CallerUsage, ControlFrame, Peer, PeerTunnel, Probe, Probed, ServerStatus, StreamOpen,
+    TunnelsDelta, Usage, ViaOpen, ViaOpened, ViaReply, control_frame::Frame, peer::Content, stream_open,
+    via_reply,
 };
 
 #[test]
@@ -82,6 +83,8 @@ fn every_message_between_servers_arrives_as_it_was_sent() {
         PeerMessage::Applied { revision: 42 },
         PeerMessage::Usage(kinds.map(share).to_vec()),
         PeerMessage::Probe(ProbeRequest { number: 3, agent: tunnel(1).agent, boot: BootNonce([5; 16]) }),
+        PeerMessage::Status(status(RecordsState::Fresh, Some(FileDigest([6; 32])))),
+        PeerMessage::Status(status(RecordsState::Stale, None)),
     ] {
         let peer = Peer::decode(Peer::from(message.clone()).encode_to_vec().as_slice()).unwrap();
         assert_eq!(PeerMessage::parse(peer), Ok(Some(message)));
@@ -124,6 +127,13 @@ fn a_message_of_a_newer_server_is_ignored() {
     let usage = Peer { content: Some(Content::Usage(Usage { callers: vec![newer] })) };
     assert_eq!(PeerMessage::parse(usage), Ok(Some(PeerMessage::Usage(Vec::new()))));
 
+    // A kind of content that nobody knows yet has another number.
+    let unknown_kind = [0xf2, 0x7f, 0x02, 0x08, 0x01];
+    let newest = Peer::decode(unknown_kind.as_slice()).unwrap();
+    assert_eq!(PeerMessage::parse(newest), Ok(None));
+    let unknown_state = ServerStatus { records: 99, ..status(RecordsState::Fresh, None).into() };
+    assert_eq!(PeerStatus::try_from(unknown_state).unwrap().records, RecordsState::Behind);
+
     let unknown_health = PeerTunnel { health: 99, ..tunnel(1).into() };
     assert!(!RemoteTunnel::try_from(unknown_health).unwrap().is_live);
 }
@@ -142,6 +152,17 @@ fn a_delta_has_as_many_entries_as_it_may_and_not_one_more() {
             Err(PeerMessageError::Entries(DELTA_ENTRIES_MAX + 1))
         );
     }
+}
+
+#[test]
+fn a_digest_of_a_file_is_whole_and_shown_by_its_first_digits() {
+    let cut = ServerStatus { policy_digest: vec![1; 31], ..status(RecordsState::Fresh, None).into() };
+    assert_eq!(PeerStatus::try_from(cut), Err(PeerMessageError::FileDigest));
+    let none = ServerStatus { policy_digest: Vec::new(), ..status(RecordsState::Fresh, None).into() };
+    assert_eq!(PeerStatus::try_from(none), Err(PeerMessageError::FileDigest));
+
+    assert_eq!(FileDigest([0xa7; 32]).to_string(), "a7".repeat(32));
+    assert_eq!(FileDigest([0x07; 32]).short(), "070707070707");
 }
 
 #[test]
@@ -284,6 +305,20 @@ fn tunnel(number: u64) -> RemoteTunnel {
         is_draining: false,
         distance: Duration::from_micros(23_456),
         streams_open: 5,
+        version: "0.1.0".to_owned(),
+        since: Some(1_700_000_001),
+    }
+}
+
+fn status(records: RecordsState, trust_bundle: Option<FileDigest>) -> PeerStatus {
+    PeerStatus {
+        is_ready: true,
+        records,
+        records_age: Duration::from_millis(345),
+        policy: FileDigest([5; 32]),
+        trust_bundle,
+        peers: 2,
+        peers_connected: 1,
     }
 }
 
@@ -298,5 +333,13 @@ fn largest(number: u64) -> RemoteTunnel {
     };
     let agent = AgentId::new(text(63).parse().unwrap(), &text(63)).unwrap();
     let number = u64::MAX - number;
-    RemoteTunnel { number, agent, serial: "f".repeat(SERIAL_DIGITS_MAX), advertised, ..tunnel(number) }
+    let version = text(SOFTWARE_BYTES_MAX);
+    RemoteTunnel {
+        number,
+        agent,
+        version,
+        serial: "f".repeat(SERIAL_DIGITS_MAX),
+        advertised,
+        ..tunnel(number)
+    }
 }

@@ -6,7 +6,7 @@ use prost::Message as _;
 
 use super::{DELTA_BYTES_MAX, DELTA_ENTRIES_MAX, PeerMessageError, SERIAL_DIGITS_MAX};
 use crate::cluster::ClusterId;
-use crate::greeting::{Advertised, BootNonce, Certificate, advertised};
+use crate::greeting::{Advertised, BootNonce, Certificate, SOFTWARE_BYTES_MAX, advertised, printable};
 use crate::spiffe::AgentId;
 use crate::wire::{Endpoints, PeerTunnel, ServedCertificate, TunnelHealth, TunnelsDelta};
 
@@ -58,6 +58,10 @@ pub struct RemoteTunnel {
     pub distance: Duration,
     /// Streams that carry exchanges now.
     pub streams_open: u32,
+    /// The version of the agent's software as it claims, printable. Empty if it claims none, or the other server tells none.
+    pub version: String,
+    /// The time at which the tunnel began, in seconds since 1970; `None` if the other server does not tell it.
+    pub since: Option<u64>,
 }
 
 impl PoolDelta {
@@ -145,6 +149,8 @@ impl TryFrom<PeerTunnel> for RemoteTunnel {
             is_draining: tunnel.draining,
             distance: Duration::from_micros(tunnel.distance_us.into()),
             streams_open: tunnel.streams,
+            version: printable(&tunnel.version, SOFTWARE_BYTES_MAX),
+            since: (tunnel.since > 0).then_some(tunnel.since),
         })
     }
 }
@@ -170,6 +176,8 @@ impl From<RemoteTunnel> for PeerTunnel {
             draining: tunnel.is_draining,
             distance_us: u32::try_from(tunnel.distance.as_micros()).unwrap_or(u32::MAX),
             streams: tunnel.streams_open,
+            version: tunnel.version,
+            since: tunnel.since.unwrap_or_default(),
         }
     }
 }

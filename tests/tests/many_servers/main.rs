@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+mod admin;
 mod caller_limits;
 mod clocks;
 mod copies;

@@ -107,6 +107,10 @@ admin_actions! {
     WatchClusters = "/tombolo.admin.v1.Admin/WatchClusters", Admin, "watch", Clusters, Viewer, Intent;
     /// The action of the gRPC method `Admin.GetServerInfo`.
     GetServerInfo = "/tombolo.admin.v1.Admin/GetServerInfo", Admin, "describe", Server, Viewer, Intent;
+    /// The action of the gRPC method `Admin.ListServers`.
+    ListServers = "/tombolo.admin.v1.Admin/ListServers", Admin, "list", Servers, Viewer, Intent;
+    /// The action of the gRPC method `Admin.RemoveServer`.
+    RemoveServer = "/tombolo.admin.v1.Admin/RemoveServer", Admin, "remove", Servers, Operator, Intent;
     /// The action of the gRPC method `Admin.CreateCluster`.
     CreateCluster = "/tombolo.admin.v1.Admin/CreateCluster", Admin, "create", Clusters, Operator, Intent;
     /// The action of the gRPC method `Admin.UpdateCluster`.
@@ -192,6 +196,8 @@ pub enum AdminObject {
     Store,
     /// The server itself, and its health.
     Server,
+    /// All servers that share their records.
+    Servers,
     /// The schema of the API.
     Schema,
 }
@@ -300,6 +306,7 @@ impl fmt::Display for AdminObject {
             Self::DialTokens => "the dial tokens",
             Self::Store => "the store",
             Self::Server => "the server",
+            Self::Servers => "the servers",
             Self::Schema => "the schema",
         })
     }

@@ -13,15 +13,16 @@ use crate::directory::{
     AgentCredential, AgentEntry, Attestation, CallerRevocation, Callers, Cluster, DialTokenEntry, Directory,
     TokenEntry, UnixSeconds, Workload,
 };
-use crate::registry::{ClusterStatus, TunnelStatus};
+use crate::registry::{ClusterStatus, RemoteTunnelStatus, TunnelStatus};
 
-/// A cluster, as it is now.
-pub(super) fn cluster(listed: &ClusterStatus) -> admin::Cluster {
+/// A cluster, as it is now. `own_id` is the ID of this server where others share its records.
+pub(super) fn cluster(listed: &ClusterStatus, own_id: Option<&str>) -> admin::Cluster {
+    let here = listed.tunnels.iter().map(|listed| tunnel(listed, own_id));
     admin::Cluster {
         name: listed.cluster.to_string(),
         connected: listed.is_reachable(),
         last_seen: listed.last_seen.map(whole_seconds),
-        tunnels: listed.tunnels.iter().map(tunnel).collect(),
+        tunnels: here.chain(listed.at_peers.iter().map(remote_tunnel)).collect(),
         description: Some(description(&listed.record)),
         created: listed.record.created.time().map(whole_seconds),
         virtual_address: listed.given.map_or_else(String::new, |address| address.to_string()),
@@ -42,18 +43,34 @@ pub(super) fn agents(
     let enrolled = entries.iter().map(|entry| agent(entry, directory));
     let mut agents: BTreeMap<(String, String), admin::EnrolledAgent> =
         enrolled.map(|agent| ((agent.cluster.clone(), agent.instance.clone()), agent)).collect();
+    for tunnel in connected.iter().flat_map(|status| &status.at_peers) {
+        let told = &tunnel.told;
+        let (serial, issued) = (&told.serial, UnixSeconds(told.issued));
+        note_connected(&mut agents, &told.agent, (serial, issued), &told.version);
+    }
     // In the order of their registration, so that the newest comes last.
     for tunnel in connected.iter().flat_map(|status| &status.tunnels) {
-        let key = (tunnel.agent.cluster().to_string(), tunnel.agent.instance().to_owned());
-        let agent = agents.entry(key).or_insert_with(|| agent_by_hand(&tunnel.agent));
-        if agent.by_hand {
-            agent.serial.clone_from(&tunnel.credential.serial);
-            agent.issued = tunnel.credential.issued.time().map(whole_seconds);
-        }
-        agent.connected = true;
-        tunnel.version.as_ref().clone_into(&mut agent.version);
+        let credential = (&tunnel.credential.serial, tunnel.credential.issued);
+        note_connected(&mut agents, &tunnel.agent, credential, &tunnel.version);
     }
     agents.into_values().collect()
+}
+
+/// Notes that an agent has a tunnel, with the certificate and the version that it has shown.
+fn note_connected(
+    agents: &mut BTreeMap<(String, String), admin::EnrolledAgent>,
+    id: &AgentId,
+    (serial, issued): (&String, UnixSeconds),
+    version: &str,
+) {
+    let key = (id.cluster().to_string(), id.instance().to_owned());
+    let agent = agents.entry(key).or_insert_with(|| agent_by_hand(id));
+    if agent.by_hand {
+        agent.serial.clone_from(serial);
+        agent.issued = issued.time().map(whole_seconds);
+    }
+    agent.connected = true;
+    version.clone_into(&mut agent.version);
 }
 
 /// A connected agent without a record of its enrollment. Its certificate is the tunnel's, which is not revoked: a revocation ends the
@@ -152,7 +169,7 @@ pub(super) fn description(record: &Cluster) -> admin::Description {
     }
 }
 
-fn tunnel(listed: &TunnelStatus) -> admin::Tunnel {
+fn tunnel(listed: &TunnelStatus, own_id: Option<&str>) -> admin::Tunnel {
     let link = listed.link();
     admin::Tunnel {
         agent: listed.agent.instance().to_owned(),
@@ -172,6 +189,29 @@ fn tunnel(listed: &TunnelStatus) -> admin::Tunnel {
             packets_lost: link.packets_lost,
             streams_open: listed.streams_open,
         }),
+        server: own_id.unwrap_or_default().to_owned(),
+    }
+}
+
+/// A tunnel to another server, as far as that one tells of it.
+fn remote_tunnel(listed: &RemoteTunnelStatus) -> admin::Tunnel {
+    let told = &*listed.told;
+    let since = told.since.and_then(|since| UnixSeconds(since).time());
+    admin::Tunnel {
+        agent: told.agent.instance().to_owned(),
+        health: health(listed.health).into(),
+        draining: listed.draining,
+        version: told.version.clone(),
+        since: since.map(whole_seconds),
+        endpoints: told.advertised.endpoints.clone(),
+        certificates: told.advertised.certificates.iter().map(certificate).collect(),
+        measurements: Some(admin::Measurements {
+            round_trip: told.distance.try_into().ok(),
+            streams_open: told.streams_open,
+            ..admin::Measurements::default()
+        }),
+        server: listed.server.as_ref().to_owned(),
+        ..admin::Tunnel::default()
     }
 }
 

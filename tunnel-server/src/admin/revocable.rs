@@ -23,8 +23,11 @@ pub(super) async fn is_known(
         Revoked::Agents(cluster) => return Ok(directory.entry(cluster).is_some()),
         Revoked::Serial(_) => return Ok(true),
     };
-    let has_tunnel =
-        |status: ClusterStatus| status.tunnels.iter().any(|tunnel| tunnel.agent.instance() == instance);
+    let has_tunnel = |status: ClusterStatus| {
+        let here = status.tunnels.iter().map(|tunnel| &tunnel.agent);
+        let mut agents = here.chain(status.at_peers.iter().map(|tunnel| &tunnel.told.agent));
+        agents.any(|agent| agent.instance() == instance)
+    };
     if registry.list(|name, _| name == cluster).into_iter().any(has_tunnel) {
         return Ok(true);
     }

@@ -1,7 +1,6 @@
 //! The service `tombolo.admin.v1.Admin`. Each request that arrives here is already authorized.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -13,12 +12,12 @@ use proto::admin::{
     CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, ExportRequest, GetAttestationRequest,
     GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, Limits, ListAgentsRequest,
     ListAgentsResponse, ListClustersRequest, ListClustersResponse, ListDialTokensRequest,
-    ListDialTokensResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListTokensRequest,
-    ListTokensResponse, NAMES_MAX, RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest,
-    RestoreUserResponse, RevokeAgentRequest, RevokeAgentResponse, RevokeDialTokenRequest,
-    RevokeDialTokenResponse, RevokeTokenRequest, RevokeTokenResponse, RevokeUserRequest, RevokeUserResponse,
-    UndeleteClusterRequest, UndeleteClusterResponse, UpdateClusterRequest, UpdateClusterResponse,
-    WatchClustersRequest,
+    ListDialTokensResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListServersRequest,
+    ListServersResponse, ListTokensRequest, ListTokensResponse, NAMES_MAX, RemoveServerRequest,
+    RemoveServerResponse, RestoreAgentRequest, RestoreAgentResponse, RestoreUserRequest, RestoreUserResponse,
+    RevokeAgentRequest, RevokeAgentResponse, RevokeDialTokenRequest, RevokeDialTokenResponse,
+    RevokeTokenRequest, RevokeTokenResponse, RevokeUserRequest, RevokeUserResponse, UndeleteClusterRequest,
+    UndeleteClusterResponse, UpdateClusterRequest, UpdateClusterResponse, WatchClustersRequest,
 };
 use proto::{ClusterId, NotAClusterId};
 use tokio::sync::Semaphore;
@@ -27,12 +26,13 @@ use tracing::info;
 
 use super::audit_log::RequestDetail;
 use super::export::{self, EXPORTS_MAX, ExportMessages};
+use super::server_info::ServerInfo;
 use super::watch::{ClusterWatch, Events};
-use super::{convert, requests, revocable};
+use super::{convert, requests, revocable, servers};
 use crate::directory::{ClusterError, DialTokenEntry, Directory, NAME_RESERVED};
-use crate::listener::tls::CertificateWithRoots;
 use crate::registry::{
-    AGENTS_PER_CLUSTER_MAX, Registry, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX, TUNNELS_PER_CLUSTER_MAX,
+    AGENTS_PER_CLUSTER_MAX, OwnServer, Registry, SURGE_AGENTS_MAX, TUNNELS_PER_AGENT_MAX,
+    TUNNELS_PER_CLUSTER_MAX,
 };
 
 const SOFTWARE: &str = concat!("tunnel-server/", env!("CARGO_PKG_VERSION"));
@@ -43,37 +43,10 @@ pub const WATCHES_MAX: usize = 16;
 /// Most connections at once; more wait in the listen queue.
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// Facts about the server that the API reports.
-#[derive(Debug, Clone)]
-pub struct ServerInfo {
-    /// Its name among its like.
-    pub server_id: String,
-    /// The trust domain of its identities.
-    pub trust_domain: String,
-    /// The TCP address for callers.
-    pub gateway: SocketAddr,
-    /// The UDP address for agents.
-    pub tunnel: SocketAddr,
-    /// The TCP address of the probes.
-    pub probes: SocketAddr,
-    /// The data for enrolling agents, if this server enrolls any.
-    pub enrollment: Option<EnrollmentInfo>,
-}
-
-/// The data that an agent needs before it has a certificate.
-#[derive(Debug, Clone)]
-pub struct EnrollmentInfo {
-    /// The address of the enrollment listener, `HOST:PORT`.
-    pub address: String,
-    /// The configured addresses at which agents reach the servers' tunnel listeners; may be empty.
-    pub servers: Vec<String>,
-    /// The certificate of the listener with its roots, by whose pins agents verify it.
-    pub shown: Arc<CertificateWithRoots>,
-}
-
 /// The state of the service.
 pub(super) struct AdminService {
     pub(super) server: ServerInfo,
+    pub(super) own: OwnServer,
     pub(super) since: SystemTime,
     pub(super) registry: Registry,
     pub(super) directory: Directory,
@@ -100,7 +73,7 @@ impl admin_server::Admin for AdminService {
         request: Request<ListClustersRequest>,
     ) -> Result<Response<ListClustersResponse>, Status> {
         let wanted = ClusterFilter::parse(&request.into_inner().names)?;
-        Ok(Response::new(ListClustersResponse { clusters: list(&self.registry, &wanted) }))
+        Ok(Response::new(ListClustersResponse { clusters: list(&self.registry, &wanted, self.own_id()) }))
     }
 
     async fn watch_clusters(
@@ -116,7 +89,8 @@ impl admin_server::Admin for AdminService {
         let registry = self.registry.clone();
         // Subscribed before the first listing, so that no change is missed.
         let changes = registry.changes();
-        let list = move || list(&registry, &wanted);
+        let own_id = self.own_id().map(str::to_owned);
+        let list = move || list(&registry, &wanted, own_id.as_deref());
         let watch = ClusterWatch { list, changes, measurements, scope: self.scope.clone(), _permit: permit };
         Ok(Response::new(watch.events()))
     }
@@ -149,6 +123,24 @@ impl admin_server::Admin for AdminService {
                 tunnels_per_agent: count(TUNNELS_PER_AGENT_MAX),
             }),
         }))
+    }
+
+    async fn list_servers(
+        &self,
+        _: Request<ListServersRequest>,
+    ) -> Result<Response<ListServersResponse>, Status> {
+        Ok(Response::new(ListServersResponse { servers: servers::list(&self.own) }))
+    }
+
+    async fn remove_server(
+        &self,
+        request: Request<RemoveServerRequest>,
+    ) -> Result<Response<RemoveServerResponse>, Status> {
+        let detail = detail(&request);
+        let id = request.into_inner().id;
+        detail.set(format!("server {id}"));
+        servers::remove(&self.own, &self.directory, &id).await?;
+        Ok(Response::new(RemoveServerResponse {}))
     }
 
     async fn create_cluster(
@@ -425,17 +417,12 @@ impl admin_server::Admin for AdminService {
     }
 }
 
-impl EnrollmentInfo {
-    /// The configured addresses, or else this port at the host of the enrollment listener.
-    fn servers_or_default(&self, tunnel_port: u16) -> Vec<String> {
-        match self.address.rsplit_once(':') {
-            Some((host, _)) if self.servers.is_empty() => vec![format!("{host}:{tunnel_port}")],
-            Some(_) | None => self.servers.clone(),
-        }
-    }
-}
-
 impl AdminService {
+    /// The ID of this server where others share its records, so that each tunnel is listed with its server.
+    fn own_id(&self) -> Option<&str> {
+        self.directory.is_shared().then(|| self.own.id())
+    }
+
     fn counts(&self) -> Counts {
         let all = self.registry.list(|_, _| true);
         let tunnels = || all.iter().flat_map(|cluster| &cluster.tunnels);
@@ -475,8 +462,9 @@ fn detail<T>(request: &Request<T>) -> RequestDetail {
     request.extensions().get::<RequestDetail>().cloned().unwrap_or_default()
 }
 
-fn list(registry: &Registry, wanted: &ClusterFilter) -> Vec<Cluster> {
-    registry.list(|cluster, _| wanted.has(cluster)).iter().map(convert::cluster).collect()
+fn list(registry: &Registry, wanted: &ClusterFilter, own_id: Option<&str>) -> Vec<Cluster> {
+    let listed = registry.list(|cluster, _| wanted.has(cluster));
+    listed.iter().map(|listed| convert::cluster(listed, own_id)).collect()
 }
 
 fn count(number: usize) -> u32 {

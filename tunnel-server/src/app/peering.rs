@@ -1,11 +1,13 @@
 //! Prepares the sessions with the other servers.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use audit::Log;
-use daemon::{BindError, Failure, Scope};
+use daemon::{BindError, Failure, Readiness, Scope};
 use proto::greeting::ServerInfo;
-use proto::peering::PeerInfo;
+use proto::peering::{FileDigest, PeerInfo};
+use tokio::sync::watch;
 use transport::tls::{ServerMaterial, SharedCertificate};
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber, Spawn};
 
@@ -17,7 +19,7 @@ use crate::limits::Limiter;
 use crate::listener::{Listener, ListenerLimits, ListenerTls};
 use crate::metrics::ReloadedFile;
 use crate::peering::{OwnPeer, PEERS_MAX, Peering};
-use crate::registry::Registry;
+use crate::registry::{OwnServer, OwnServerParts, Registry};
 
 /// The limits of the TCP port for other servers, each of which has a session or two.
 const LIMITS: ListenerLimits =
@@ -31,16 +33,18 @@ pub(super) struct OwnProcess<'a> {
     certificate: Arc<SharedCertificate>,
     keys: &'a EndpointKeys,
     number: ServerNumber,
+    /// Its state, of which it tells other servers.
+    server: OwnServer,
 }
 
 impl<'a> OwnProcess<'a> {
     pub(super) fn new(
         host: &'a ServerInfo,
         trust_domain: &'a str,
-        certificate: Arc<SharedCertificate>,
+        (certificate, server): (Arc<SharedCertificate>, OwnServer),
         (keys, number): (&'a EndpointKeys, ServerNumber),
     ) -> Self {
-        Self { host, trust_domain, certificate, keys, number }
+        Self { host, trust_domain, certificate, keys, number, server }
     }
 }
 
@@ -55,7 +59,7 @@ pub(super) fn bind(
     shared: (Registry, Limiter, Clocks, Log),
     spawn: Arc<dyn Spawn>,
 ) -> Result<Peering, Failure> {
-    let OwnProcess { host, trust_domain, certificate: shown, keys, number } = own;
+    let OwnProcess { host, trust_domain, certificate: shown, keys, number, server } = own;
     let material = ServerMaterial { certificate: shown, client_roots: follower.peers(&roots)? };
     let tls = transport::tls::peer_tcp_server_config(material.clone()).map_err(Failure::misconfigured)?;
     let endpoint = Endpoint::serve_peers(listen, material, keys, number, Arc::clone(&spawn));
@@ -68,19 +72,38 @@ pub(super) fn bind(
     let tls = ListenerTls { agents: Some(tls), ..ListenerTls::default() };
     let address = endpoint.address().map_err(Failure::could_not_go_on)?;
     let tcp = Listener::bind("peering.listen", address, tls, LIMITS)?;
-    let info = PeerInfo {
-        server_id: host.server_id.clone(),
-        boot: host.boot,
-        epoch: 0,
-        software: host.software.clone(),
-    };
     let own = OwnPeer {
-        info,
+        info: info(host),
         trust_domain: trust_domain.to_owned(),
         certificate: certificates::follow(ReloadedFile::PeerCertificate, "peer", certificate, scope)?,
         server_roots: follower.dialed_servers(&server_roots),
         keys: keys.clone(),
         carrier,
+        server,
     };
     Ok(Peering::new((endpoint, tcp), own, shared, spawn))
+}
+
+/// This server with the sources of what it tells of itself.
+pub(super) fn own_server(
+    (host, trust_domain): (&ServerInfo, &str),
+    peering: Option<&PeeringConfig>,
+    (policy, trust_bundle): (watch::Receiver<FileDigest>, watch::Receiver<Arc<[u8]>>),
+    (readiness, registry): (&Readiness, &Registry),
+) -> OwnServer {
+    OwnServer::new(OwnServerParts {
+        info: info(host),
+        trust_domain: trust_domain.to_owned(),
+        started: SystemTime::now(),
+        peering: peering.map(|peering| peering.address.clone()),
+        policy,
+        trust_bundle,
+        readiness: readiness.clone(),
+        registry: registry.clone(),
+    })
+}
+
+/// This process, as it introduces itself to other servers.
+fn info(host: &ServerInfo) -> PeerInfo {
+    PeerInfo { server_id: host.server_id.clone(), boot: host.boot, epoch: 0, software: host.software.clone() }
 }

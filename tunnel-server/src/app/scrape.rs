@@ -16,7 +16,7 @@ use crate::config::{LimitsConfig, ListenerTotals};
 use crate::limits::LimitUsage;
 use crate::listener::{CounterValues, Counters, Listener};
 use crate::metrics::{AgentVersions, ClusterConnectivity, ClusterGauges};
-use crate::registry::{ClusterStatus, Registry, WaitQueue};
+use crate::registry::{ClusterStatus, OwnServer, Registry, WaitQueue};
 
 /// Registers the readings of all scrapes but those of the admin API.
 pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: LimitsConfig, links: Links) {
@@ -48,6 +48,8 @@ pub(super) fn register(metrics: &Metrics, bound: &BoundServer, limits: LimitsCon
     });
     let log = bound.log.clone();
     metrics.on_scrape(move |lines| write_audit(lines, &log));
+    let own = bound.own_server.clone();
+    metrics.on_scrape(move |lines| write_peers(lines, &own));
     let buffers = bound.endpoint.buffers();
     metrics.on_scrape(move |lines| write_buffers(lines, buffers));
 }
@@ -140,6 +142,24 @@ fn write_clusters(
     let help = "Time since which changes by other servers may be unknown here.";
     let age = registry.directory().age().as_secs_f64();
     lines.gauge("tombolo_server_directory_age_seconds", help).sample(&[], age);
+}
+
+fn write_peers(lines: &mut Exposition, own: &OwnServer) {
+    let (reach, differences) = (own.reach(), own.differences());
+    let help = "Other servers that are registered and take sessions, by the state of the session that each has with this one.";
+    lines
+        .gauge("tombolo_server_peers", help)
+        .sample(&[("state", "connected")], reach.connected)
+        .sample(&[("state", "silent")], reach.silent)
+        .sample(&[("state", "missing")], reach.missing);
+    let help = "Other servers whose policy in force or trust bundle is not the one of this server, by file.";
+    lines
+        .gauge("tombolo_server_peers_differing", help)
+        .sample(&[("file", "policy")], differences.policy)
+        .sample(&[("file", "trust_bundle")], differences.trust_bundle);
+    let help = "The largest difference of another server's clock from the one of this server.";
+    let clock = differences.clock_max.as_secs_f64();
+    lines.gauge("tombolo_server_peer_clock_difference_seconds", help).sample(&[], clock);
 }
 
 fn connectivity(listed: &ClusterStatus) -> ClusterConnectivity {

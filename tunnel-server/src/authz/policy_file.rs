@@ -6,10 +6,13 @@ use std::time::SystemTime;
 use daemon::config::{self, LoadError};
 use daemon::{Failure, FileWatch, error_chain};
 use policy::{Document, DocumentError, KIND, Rules};
+use proto::peering::FileDigest;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
 use super::Policy;
+use crate::config::file_digest;
 use crate::metrics;
 
 /// The reason why a policy file was not taken.
@@ -39,6 +42,8 @@ type FileContents = Result<String, String>;
 pub(crate) struct PolicyFile {
     path: PathBuf,
     found: FileContents,
+    /// The digest of the text whose rules are in force.
+    in_force: watch::Sender<FileDigest>,
 }
 
 impl PolicyFile {
@@ -50,7 +55,13 @@ impl PolicyFile {
     pub(crate) fn open(path: PathBuf) -> Result<(Self, Rules), PolicyFileError> {
         let text = read(&path)?;
         let rules = rules(&text, &path)?;
-        Ok((Self { path, found: Ok(text) }, rules))
+        let in_force = watch::Sender::new(file_digest(text.as_bytes()));
+        Ok((Self { path, found: Ok(text), in_force }, rules))
+    }
+
+    /// The digest of the file as it was when its rules were put in force.
+    pub(crate) fn digest(&self) -> watch::Receiver<FileDigest> {
+        self.in_force.subscribe()
     }
 
     /// Puts the file's policy in force whenever the file has changed and is valid. Otherwise the last valid
@@ -68,6 +79,7 @@ impl PolicyFile {
                 Some(Ok(rules)) => {
                     let count = rules.count();
                     let generation = policy.replace(rules);
+                    self.note_in_force();
                     metrics::policy_in_force(generation, SystemTime::now());
                     info!(file = %self.path.display(), generation, rules = count, "another policy is in force");
                 }
@@ -77,6 +89,13 @@ impl PolicyFile {
                     warn!(error = %error_chain(&error), generation, "the policy was not taken, the last good one stays in force");
                 }
             }
+        }
+    }
+
+    /// Notes the digest of what was found last, whose rules are in force now.
+    fn note_in_force(&self) {
+        if let Ok(text) = &self.found {
+            self.in_force.send_replace(file_digest(text.as_bytes()));
         }
     }
 

@@ -7,10 +7,11 @@ use proto::server_list::{ListedServer, ServerList};
 use tokio::sync::watch;
 
 use super::Directory;
+use super::ranges::ServerRanges;
 use super::records::{NumberOwner, RegisteredServer};
-use super::store::{RECORDS_AT_ONCE, ServerRegistration, StoreError};
+use super::store::{RECORDS_AT_ONCE, REGISTRATION_TTL, ServerRegistration, StoreError};
 
-/// Numbers of servers, as many as connection IDs can tell apart. None is given again.
+/// Numbers of servers, as many as connection IDs can tell apart. One is given again only if its server was removed.
 pub const SERVER_NUMBERS_MAX: usize = 1 << 16;
 
 /// The reason why a server has no number.
@@ -18,9 +19,30 @@ pub const SERVER_NUMBERS_MAX: usize = 1 << 16;
 pub enum ServerNumberError {
     /// All numbers are given to servers.
     #[error(
-        "all {SERVER_NUMBERS_MAX} numbers of servers are given: use the serverId of a server that is gone"
+        "all {SERVER_NUMBERS_MAX} numbers of servers are given: remove a server that is gone (tombolo server remove)"
     )]
     Full,
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The reason why a server was not removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveServerError {
+    /// This server shares its records with no other one.
+    #[error("this server shares its records with no other server, so there is none to remove")]
+    NotShared,
+    /// There is neither an entry nor a number of this name.
+    #[error("there is no server {0:?}; `tombolo server list` shows all that are known")]
+    Unknown(String),
+    /// The server is registered, so it lives.
+    #[error(
+        "the server {0} is registered, so it runs: stop it first, and wait until `tombolo server list` says that it is \
+         gone, {ttl} s after its last sign of life",
+        ttl = REGISTRATION_TTL.as_secs()
+    )]
+    Alive(String),
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -37,6 +59,42 @@ impl Directory {
     #[must_use]
     pub fn server_list(&self) -> watch::Receiver<Arc<ServerList>> {
         self.0.memory.server_list.subscribe()
+    }
+
+    /// The IDs of all servers that have a number, running or not.
+    #[must_use]
+    pub fn numbered_servers(&self) -> BTreeSet<String> {
+        self.cache().numbers.values().cloned().collect()
+    }
+
+    /// Removes the number and the ranges of a server that does not run. Both may then be given to another one.
+    ///
+    /// # Errors
+    /// [`RemoveServerError`]; nothing was changed then.
+    pub async fn remove_server(&self, server_id: &str) -> Result<(), RemoveServerError> {
+        if !self.is_shared() {
+            return Err(RemoveServerError::NotShared);
+        }
+        let (directory, server_id) = (self.clone(), server_id.to_owned());
+        self.change(move |transaction| {
+            // The commit fails if it registers meanwhile.
+            if transaction.get::<RegisteredServer>(&server_id)?.is_some() {
+                return Err(RemoveServerError::Alive(server_id.clone()));
+            }
+            let numbers = directory.cache().numbers.clone();
+            let number = numbers.iter().find(|(_, owner)| **owner == server_id).map(|(number, _)| *number);
+            let key = number.map(number_key);
+            let owner = key.as_ref().map(|key| transaction.get::<NumberOwner>(key)).transpose()?.flatten();
+            match (key, owner) {
+                (Some(key), Some(owner)) if owner.server_id == server_id => {
+                    transaction.remove::<NumberOwner>(&key)?;
+                    transaction.remove::<ServerRanges>(&server_id)?;
+                    Ok(())
+                }
+                (Some(_) | None, _) => Err(RemoveServerError::Unknown(server_id.clone())),
+            }
+        })
+        .await
     }
 
     /// Returns true if another server than `own_id` is registered and does not stop. Always false if the directory is not
@@ -85,7 +143,7 @@ impl Directory {
             }
             let free = (0..=u16::MAX).filter(|number| !numbers.contains_key(number));
             for number in free.take(RECORDS_AT_ONCE) {
-                let key = format!("{number:05}");
+                let key = number_key(number);
                 match transaction.get::<NumberOwner>(&key)? {
                     None => {
                         transaction.put(&key, &NumberOwner { server_id: server_id.clone() })?;
@@ -110,4 +168,9 @@ pub(super) fn list(revision: i64, servers: &BTreeMap<String, Arc<RegisteredServe
         is_draining: server.draining,
     };
     ServerList::new(revision, servers.iter().map(listed))
+}
+
+/// The key of a number's record.
+fn number_key(number: u16) -> String {
+    format!("{number:05}")
 }

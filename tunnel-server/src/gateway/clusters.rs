@@ -1,5 +1,7 @@
 //! `GET /clusters`: the list of the clusters that the caller may reach.
 
+use std::time::SystemTime;
+
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use policy::ClusterFacts;
@@ -10,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::body::AnswerBody;
 use crate::authz::PolicySnapshot;
-use crate::directory::Cluster;
+use crate::directory::{Cluster, UnixSeconds};
 use crate::identity::Caller;
-use crate::registry::{ClusterStatus, Registry, TunnelStatus};
+use crate::registry::{ClusterStatus, Registry, RemoteTunnelStatus, TunnelStatus};
 
 /// Answers with the clusters that the policy lets this caller reach, as a Kubernetes list. It reveals nothing
 /// about others, not even their number.
@@ -33,27 +35,44 @@ pub(super) fn list(registry: &Registry, policy: &PolicySnapshot, caller: &Caller
 }
 
 fn item(listed: &ClusterStatus) -> Value {
+    let here = listed.tunnels.iter().map(tunnel);
     json!({
         "apiVersion": "tombolo.dev/v1alpha1",
         "kind": "Cluster",
         "metadata": { "name": listed.cluster.as_str() },
         "status": {
             "connected": listed.is_reachable(),
-            "tunnels": listed.tunnels.iter().map(tunnel).collect::<Vec<_>>(),
+            "tunnels": here.chain(listed.at_peers.iter().map(remote_tunnel)).collect::<Vec<_>>(),
         },
     })
 }
 
 fn tunnel(tunnel: &TunnelStatus) -> Value {
+    shown(tunnel.agent.instance(), (tunnel.health, tunnel.draining), Some(tunnel.since), &tunnel.endpoints)
+}
+
+/// A tunnel to another server, in the same form: callers do not see which server has it.
+fn remote_tunnel(tunnel: &RemoteTunnelStatus) -> Value {
+    let told = &tunnel.told;
+    let since = told.since.and_then(|since| UnixSeconds(since).time());
+    shown(told.agent.instance(), (tunnel.health, tunnel.draining), since, &told.advertised.endpoints)
+}
+
+fn shown(
+    agent: &str,
+    (health, draining): (Health, bool),
+    since: Option<SystemTime>,
+    endpoints: &[String],
+) -> Value {
     json!({
-        "agent": tunnel.agent.instance(),
-        "health": match tunnel.health {
+        "agent": agent,
+        "health": match health {
             Health::Live => "Live",
             Health::Suspect => "Suspect",
             Health::Lost => "Lost",
         },
-        "draining": tunnel.draining,
-        "since": Timestamp { nanos: 0, ..Timestamp::from(tunnel.since) }.to_string(),
-        "endpoints": tunnel.endpoints,
+        "draining": draining,
+        "since": since.map(|since| Timestamp { nanos: 0, ..Timestamp::from(since) }.to_string()),
+        "endpoints": endpoints,
     })
 }

@@ -120,9 +120,9 @@ impl PeerListener {
             }
         };
         drop(slot);
-        let (id, epoch) = (greeting.peer.server_id, greeting.peer.boot.to_string());
+        let (id, epoch) = (greeting.peer.server_id.clone(), greeting.peer.boot.to_string());
         info!(peer = id, %from, software = greeting.peer.software, "another server has opened a session");
-        let session = PeerSession::new(id.clone(), tunnel.clone(), home);
+        let session = PeerSession::new(greeting.peer, tunnel.clone(), home);
         let mut told = self.0.registry.peer_joined(session);
         let usage = self.0.limiter.peer_joined(id.clone());
         let clock = self.0.clocks.read(&id);
@@ -139,14 +139,16 @@ impl PeerListener {
                 self.0.directory.confirmed(&id, &epoch, revision);
             }
             TunnelEvent::Peer(PeerMessage::Usage(shares)) => usage.hear(shares, Instant::now()),
+            TunnelEvent::Peer(PeerMessage::Status(status)) => told.set_status(status),
             TunnelEvent::Peer(PeerMessage::Clock { unix_millis }) => {
                 clock.take(unix_millis, tunnel.min_rtt() / 2);
+                told.set_clock(unix_millis);
             }
             TunnelEvent::Peer(PeerMessage::Probed(answer)) => told.answered(answer),
             // A question comes over the session that this server has dialed.
-            TunnelEvent::Peer(PeerMessage::Probe(_))
+            TunnelEvent::Peer(PeerMessage::Probe(_)) => {}
             // The other server is no agent.
-            | TunnelEvent::PeerDrains
+            TunnelEvent::PeerDrains
             | TunnelEvent::Endpoints(_)
             | TunnelEvent::Extension(_)
             | TunnelEvent::StreamReport(_)

@@ -1,14 +1,14 @@
-//! Tells the other servers of this server's tunnels and of the records that it has, as they change, and of its time.
+//! Tells the other servers of this server's tunnels and of the records that it has, as they change, and of itself.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use proto::peering::{CallerShare, PeerMessage, PoolDelta, RemoteTunnel};
+use proto::peering::{CallerShare, PeerMessage, PeerStatus, PoolDelta, RemoteTunnel};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use transport::Tunnel;
 
-use crate::registry::Registry;
+use crate::registry::{OwnServer, Registry};
 
 /// The time between two deltas. A cluster that comes back is reachable through every server as soon.
 const TOLD_EVERY: Duration = Duration::from_millis(50);
@@ -18,6 +18,9 @@ const FIGURES_EVERY: Duration = Duration::from_secs(2);
 
 /// The time between two words about this server's clock.
 const CLOCK_TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// The time between two words of this server about its state.
+const STATUS_EVERY: Duration = Duration::from_secs(2);
 
 /// Smaller differences between distances are noise.
 const DISTANCE_NOISE: Duration = Duration::from_millis(2);
@@ -30,6 +33,7 @@ const STREAMS_NOISE: u32 = 4;
 pub(super) struct Teller(Arc<SharedTeller>);
 
 struct SharedTeller {
+    own: OwnServer,
     registry: Registry,
     told: Mutex<Told>,
 }
@@ -55,8 +59,8 @@ pub(super) struct ToldSession {
 }
 
 impl Teller {
-    pub(super) fn new(registry: Registry) -> Self {
-        Self(Arc::new(SharedTeller { registry, told: Mutex::default() }))
+    pub(super) fn new(own: OwnServer, registry: Registry) -> Self {
+        Self(Arc::new(SharedTeller { own, registry, told: Mutex::default() }))
     }
 
     /// Tells a new session of everything, and then of each change.
@@ -73,6 +77,7 @@ impl Teller {
         if let Some(revision) = told.applied {
             tell_applied(&session, revision);
         }
+        tell_status(&session, &self.0.own.status());
         let number = told.next_session;
         told.next_session += 1;
         told.sessions.insert(number, session);
@@ -119,6 +124,17 @@ impl Teller {
         loop {
             ticks.tick().await;
             self.told().sessions.values().for_each(tell_clock);
+        }
+    }
+
+    /// Tells all sessions of this server's state as long as it is polled.
+    pub(super) async fn run_status(self) {
+        let mut ticks = interval(STATUS_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let status = self.0.own.status();
+            self.told().sessions.values().for_each(|session| tell_status(session, &status));
         }
     }
 
@@ -207,6 +223,14 @@ fn tell_applied(session: &Tunnel, revision: i64) {
     let _ = session.tell_peer(PeerMessage::Applied { revision });
 }
 
+fn tell_status(session: &Tunnel, status: &PeerStatus) {
+    let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let clock = PeerMessage::Clock { unix_millis: u64::try_from(millis).unwrap_or(u64::MAX) };
+    // As above.
+    let _ = session.tell_peer(clock);
+    let _ = session.tell_peer(PeerMessage::Status(status.clone()));
+}
+
 /// The tunnels that are new or differ, and the numbers of those that are gone.
 fn difference(before: &HashMap<u64, RemoteTunnel>, now: Vec<RemoteTunnel>) -> (Vec<RemoteTunnel>, Vec<u64>) {
     let mut gone: HashSet<u64> = before.keys().copied().collect();
@@ -282,6 +306,8 @@ mod tests {
             is_draining: false,
             distance: Duration::from_millis(40),
             streams_open: 10,
+            version: "0.1.0".to_owned(),
+            since: Some(6),
         }
     }
 }

@@ -1,20 +1,21 @@
 //! The tunnels of other servers, as these tell of them. Their clusters are reached by one hop, over a session.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use daemon::Home;
 use dashmap::DashMap;
 use proto::ClusterId;
-use proto::peering::{PoolDelta, RemoteTunnel, ViaOutcome, ViaRequest};
+use proto::peering::{PeerInfo, PeerStatus, PoolDelta, RemoteTunnel, ViaOutcome, ViaRequest};
 use proto::session::Health;
 use proto::wire::StreamOpen;
 use tokio::time::{Instant, timeout};
 use transport::{OpenError, Tunnel, TunnelStream};
 
 use super::live_since::LiveSince;
+use super::peer_status::SessionStatus;
 use super::questions::Questions;
 use super::tunnels::TunnelEntry;
 use super::{RegisteredTunnel, Registry};
@@ -28,12 +29,9 @@ const REPLY_MAX: Duration = Duration::from_secs(6);
 pub struct PeerSession(Arc<SharedPeerSession>);
 
 struct SharedPeerSession {
-    server_id: String,
-    tunnel: Tunnel,
+    status: Arc<SessionStatus>,
     /// The runtime that runs the session's exchanges.
     home: Home,
-    /// The other server is stopping.
-    is_draining: AtomicBool,
     questions: Questions,
 }
 
@@ -58,6 +56,8 @@ pub(super) struct TunnelsAtPeers(DashMap<ClusterId, Vec<TunnelAtPeer>>);
 pub struct PeerRegistration {
     registry: Registry,
     session: PeerSession,
+    /// The position of the session among all of the registry.
+    ticket: u64,
     tunnels: HashMap<u64, TunnelAtPeer>,
     /// The tunnels that a full copy has not named yet, while one arrives.
     unnamed: Option<HashSet<u64>>,
@@ -69,21 +69,29 @@ pub struct PeerRegistration {
 pub struct TooManyTunnels;
 
 impl PeerSession {
-    /// A session with the server of this ID.
+    /// A session with this server, as it has introduced itself.
     #[must_use]
-    pub fn new(server_id: String, tunnel: Tunnel, home: Home) -> Self {
-        let (is_draining, questions) = (AtomicBool::new(false), Questions::default());
-        Self(Arc::new(SharedPeerSession { server_id, tunnel, home, is_draining, questions }))
+    pub fn new(peer: PeerInfo, tunnel: Tunnel, home: Home) -> Self {
+        let (status, questions) = (Arc::new(SessionStatus::new(peer, tunnel)), Questions::default());
+        Self(Arc::new(SharedPeerSession { status, home, questions }))
     }
 
     /// The ID of the other server.
     #[must_use]
     pub fn server_id(&self) -> &str {
-        &self.0.server_id
+        &self.0.status.server_id
+    }
+
+    pub(super) fn shared_server_id(&self) -> &Arc<str> {
+        &self.0.status.server_id
     }
 
     pub(super) fn tunnel(&self) -> &Tunnel {
-        &self.0.tunnel
+        &self.0.status.tunnel
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.0.status.is_draining.load(Ordering::Relaxed)
     }
 
     pub(super) fn home(&self) -> Home {
@@ -122,7 +130,7 @@ impl TunnelAtPeer {
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        self.0.session.0.is_draining.load(Ordering::Relaxed) || self.told().is_draining
+        self.0.session.is_draining() || self.told().is_draining
     }
 
     /// Returns true if the tunnel takes new streams.
@@ -194,6 +202,11 @@ impl TunnelsAtPeers {
         tunnels.iter().flat_map(|tunnels| usable_of(tunnels, &admitted)).cloned().collect()
     }
 
+    /// All tunnels to a cluster, usable or not.
+    pub(super) fn all(&self, cluster: &ClusterId) -> Vec<TunnelAtPeer> {
+        self.0.get(cluster).map(|tunnels| tunnels.clone()).unwrap_or_default()
+    }
+
     /// Returns true if there is one.
     pub(super) fn has_usable(&self, cluster: &ClusterId, admitted: impl Fn(&RemoteTunnel) -> bool) -> bool {
         self.0.get(cluster).is_some_and(|tunnels| usable_of(&tunnels, &admitted).next().is_some())
@@ -224,7 +237,9 @@ impl TunnelsAtPeers {
 impl Registry {
     /// Registers the session of another server, which tells of its tunnels by [`PeerRegistration::apply`].
     pub fn peer_joined(&self, session: PeerSession) -> PeerRegistration {
-        PeerRegistration { registry: self.clone(), session, tunnels: HashMap::new(), unnamed: None }
+        let ticket = self.next_ticket();
+        self.0.peer_sessions.insert(ticket, Arc::clone(&session.0.status));
+        PeerRegistration { registry: self.clone(), session, ticket, tunnels: HashMap::new(), unnamed: None }
     }
 
     /// The tunnels of this server, as it tells the other ones of them.
@@ -255,6 +270,7 @@ impl PeerRegistration {
         if is_done && let Some(unnamed) = self.unnamed.take() {
             unnamed.into_iter().for_each(|number| self.remove(number));
         }
+        self.session.0.status.tunnels.store(self.tunnels.len(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -262,9 +278,19 @@ impl PeerRegistration {
         &self.session
     }
 
+    /// Takes the other server's word about itself.
+    pub fn set_status(&self, status: PeerStatus) {
+        self.session.0.status.set_status(status);
+    }
+
+    /// Takes the other server's clock, in milliseconds since 1970.
+    pub fn set_clock(&self, unix_millis: u64) {
+        self.session.0.status.set_clock(unix_millis, SystemTime::now());
+    }
+
     /// The other server is stopping, so nothing new begins there.
     pub fn drain(&mut self) {
-        self.session.0.is_draining.store(true, Ordering::Relaxed);
+        self.session.0.status.is_draining.store(true, Ordering::Relaxed);
         self.state_changed();
     }
 
@@ -326,6 +352,7 @@ impl Drop for PeerRegistration {
         let numbers: Vec<u64> = self.tunnels.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.remove(number));
         self.session.questions().end();
+        self.registry.0.peer_sessions.remove(self.ticket);
     }
 }
 
@@ -338,7 +365,8 @@ fn usable_of<'t>(
 }
 
 fn told(entry: &TunnelEntry<RegisteredTunnel>) -> RemoteTunnel {
-    let RegisteredTunnel { tunnel, credential, sequence, .. } = &entry.tunnel;
+    let RegisteredTunnel { tunnel, credential, sequence, version, .. } = &entry.tunnel;
+    let since = entry.since.duration_since(UNIX_EPOCH).ok();
     RemoteTunnel {
         number: entry.ticket,
         agent: entry.agent.clone(),
@@ -352,5 +380,7 @@ fn told(entry: &TunnelEntry<RegisteredTunnel>) -> RemoteTunnel {
         is_draining: tunnel.is_draining(),
         distance: tunnel.min_rtt(),
         streams_open: tunnel.streams_open(),
+        version: version.as_ref().to_owned(),
+        since: since.map(|since| since.as_secs()),
     }
 }

@@ -2,8 +2,24 @@
 
 pub(in crate::args) const SERVER: &str = "\
 Examples:
+  tombolo server list
   tombolo server export --out records.jsonl
   tombolo server import records.jsonl";
+
+pub(in crate::args) const SERVER_LIST: &str = "\
+Examples:
+  tombolo server list
+  tombolo server list --output wide
+  The worst first:
+  tombolo server list --sort-by state
+  From another machine:
+  tombolo server list --server https://gateway.example:9443 \\
+      --ca pki/server-ca.crt --cert pki/olga-admin.crt \\
+      --key pki/olga-admin.key";
+
+pub(in crate::args) const SERVER_REMOVE: &str = "\
+Examples:
+  tombolo server remove west";
 
 pub(in crate::args) const SERVER_EXPORT: &str = "\
 Examples:

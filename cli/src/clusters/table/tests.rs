@@ -48,12 +48,30 @@ fn wide_has_a_row_for_each_tunnel_and_one_for_a_cluster_without() {
     assert_eq!(
         lines,
         [
-            "NAME   HEALTH     AGENT    VERSION   CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS                  ACCEPTED        CERTIFICATE",
-            "a      Suspect    x        0.1.0     quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>                     <none>          <none>",
-            "a      Draining   y        <none>    quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443,11.0.0.1:1   10.0.0.1:6443   kube,10.0.0.1,edge,...",
-            "b      Away       <none>   <none>    <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>          <none>",
+            "NAME   HEALTH     AGENT    VERSION   CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS                  ACCEPTED        CERTIFICATE              SERVER",
+            "a      Suspect    x        0.1.0     quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>                     <none>          <none>                   <none>",
+            "a      Draining   y        <none>    quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443,11.0.0.1:1   10.0.0.1:6443   kube,10.0.0.1,edge,...   <none>",
+            "b      Away       <none>   <none>    <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>          <none>                   <none>",
         ]
     );
+}
+
+#[test]
+fn servers_of_tunnels_are_a_column_where_several_share_their_records() {
+    let at = |server: &str| Tunnel { server: server.to_owned(), ..tunnel("x", Health::Live, 900, 0, 0) };
+    let remote = Tunnel { carrier: String::new(), address: String::new(), ..at("east") };
+    let clusters = [cluster("a", vec![at("west"), remote, at("west")]), cluster("b", vec![])];
+
+    let usual = Table::new(Shape::Usual, false).rows(&clusters, now());
+    let wide = Table::new(Shape::Wide, false).rows(&clusters, now());
+
+    let last = |lines: &[String]| -> Vec<String> {
+        lines.iter().map(|line| line.split("   ").last().unwrap_or_default().trim().to_owned()).collect()
+    };
+    assert_eq!(last(&usual), ["SERVER", "east,west", "<none>"]);
+    assert_eq!(last(&wide), ["SERVER", "west", "east", "west", "<none>"]);
+    let cells: Vec<&str> = wide[2].split_whitespace().collect();
+    assert_eq!(cells[4..6], ["<none>", "<none>"], "another server does not tell the carrier and the address");
 }
 
 #[test]

@@ -14,6 +14,8 @@ const TABLE: &[(&str, &[AdminRole])] = &[
     ("/tombolo.admin.v1.Admin/ListClusters", READ),
     ("/tombolo.admin.v1.Admin/WatchClusters", READ),
     ("/tombolo.admin.v1.Admin/GetServerInfo", READ),
+    ("/tombolo.admin.v1.Admin/ListServers", READ),
+    ("/tombolo.admin.v1.Admin/RemoveServer", CHANGE),
     ("/tombolo.admin.v1.Admin/ListAgents", READ),
     ("/tombolo.admin.v1.Admin/GetAttestation", READ),
     ("/tombolo.admin.v1.Admin/ChangeAttestation", CHANGE),

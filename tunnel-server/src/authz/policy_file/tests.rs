@@ -59,6 +59,8 @@ async fn a_valid_change_takes_effect_and_an_invalid_one_does_not() {
     write(1);
     let (file, rules) = PolicyFile::open(path.clone()).unwrap();
     let policy = Policy::new(rules);
+    let digest = file.digest();
+    assert_eq!(*digest.borrow(), file_digest(&fs::read(&path).unwrap()));
     let mut snapshots = policy.subscribe();
     let changes = async {
         let mut expected = 1;
@@ -80,6 +82,9 @@ async fn a_valid_change_takes_effect_and_an_invalid_one_does_not() {
 
         // Unchanged and invalid files do not count as generations.
         assert_eq!(policy.snapshot().generation(), generation + 1);
+        let mut digest = digest;
+        let last = file_digest(&fs::read(&path).unwrap());
+        timeout(SOON, digest.wait_for(|digest| *digest == last)).await.unwrap().unwrap();
     };
     // Both arms continue where they were; the first never ends.
     tokio::select! {

@@ -120,7 +120,8 @@ fn peering() {
                 | PeerMessage::Clock { .. }
                 | PeerMessage::Applied { .. }
                 | PeerMessage::Probe(_)
-                | PeerMessage::Probed(_) => {}
+                | PeerMessage::Probed(_)
+                | PeerMessage::Status(_) => {}
             }
             assert_eq!(PeerMessage::parse(message.clone().into()), Ok(Some(message)));
         }

@@ -20,7 +20,7 @@ fn every_alert_has_a_runbook_whose_heading_exists() {
     let groups = alerts["groups"].as_array().expect("groups");
     let rules = groups.iter().flat_map(|group| group["rules"].as_array().expect("rules"));
     let mut names = BTreeSet::new();
-    for rule in rules {
+    for rule in rules.filter(|rule| rule["record"].is_null()) {
         let name = rule["alert"].as_str().expect("a name");
         let runbook = format!("{PAGE}#{}", name.to_ascii_lowercase());
         assert_eq!(rule["annotations"]["runbook_url"], runbook, "{name}");

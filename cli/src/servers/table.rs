@@ -116,7 +116,7 @@ fn digest(server: &Server, of: impl Fn(&ServerFigures) -> &String) -> String {
     server.told.as_ref().map_or_else(none, |told| or_none(first(of(told), DIGEST_DIGITS)))
 }
 
-/// The version in `NAME/VERSION`.
+/// The version in a text `NAME/VERSION`.
 fn version(software: &str) -> &str {
     software.rsplit_once('/').map_or(software, |(_, version)| version)
 }

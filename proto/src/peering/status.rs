@@ -35,7 +35,7 @@ pub enum RecordsState {
     Fresh,
     /// Nothing is changed any more. A state that is not known here counts as this one.
     Behind,
-    /// Nothing new is served.
+    /// Nothing new is served there any more.
     Stale,
 }
 

@@ -246,7 +246,8 @@ async fn the_alerts_lead_to_the_page_that_the_values_name() {
     {
         let made = objects(&helm.template(chart, &format!("{rest}{values}")).await.unwrap());
         let groups = &object(&made, "PrometheusRule", name)["spec"]["groups"];
-        for rule in groups[0]["rules"].as_array().unwrap() {
+        let rules = groups[0]["rules"].as_array().unwrap();
+        for rule in rules.iter().filter(|rule| rule["record"].is_null()) {
             let anchor = rule["alert"].as_str().unwrap().to_lowercase();
             assert_eq!(rule["annotations"]["runbook_url"], format!("{page}#{anchor}"));
         }

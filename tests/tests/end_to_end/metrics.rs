@@ -208,7 +208,9 @@ async fn prometheus_scrapes_the_requests_of_both_daemons() {
 
     assert_queries(&prometheus, LEFT).await;
     let rules = prometheus.get("/api/v1/rules").await.unwrap();
-    assert_eq!(rules.matches("\"health\":\"ok\"").count(), ALERTS.matches("- alert:").count(), "{rules}");
+    let of_kind = |kind: &str| ALERTS.matches(kind).count();
+    let all = of_kind("- alert:") + of_kind("- record:");
+    assert_eq!(rules.matches("\"health\":\"ok\"").count(), all, "{rules}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,11 +13,11 @@ use crate::directory::RegisteredServer;
 /// The state of a server, for administrators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerState {
-    /// It serves.
+    /// It serves callers and agents.
     Ready,
-    /// Its readiness probe fails.
+    /// Its readiness probe fails at the moment.
     NotReady,
-    /// It is stopping.
+    /// It is stopping, and begins nothing new.
     Draining,
     /// It has no news from etcd, and changes nothing.
     Behind,
@@ -63,7 +63,7 @@ pub struct PeerReach {
     pub connected: usize,
     /// The session is open, and silent for longer than it may be.
     pub silent: usize,
-    /// There is no session.
+    /// There is no session with it.
     pub missing: usize,
 }
 

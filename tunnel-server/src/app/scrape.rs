@@ -157,9 +157,6 @@ fn write_peers(lines: &mut Exposition, own: &OwnServer) {
         .gauge("tombolo_server_peers_differing", help)
         .sample(&[("file", "policy")], differences.policy)
         .sample(&[("file", "trust_bundle")], differences.trust_bundle);
-    let help = "The largest difference of another server's clock from the one of this server.";
-    let clock = differences.clock_max.as_secs_f64();
-    lines.gauge("tombolo_server_peer_clock_difference_seconds", help).sample(&[], clock);
 }
 
 fn connectivity(listed: &ClusterStatus) -> ClusterConnectivity {

@@ -67,15 +67,13 @@ pub struct PeerReach {
     pub missing: usize,
 }
 
-/// The number of peers that differ from this server, and by how much at most.
+/// The number of peers that differ from this server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PeerDifferences {
     /// The peers with another policy in force.
     pub policy: usize,
     /// The peers that hand out another trust bundle.
     pub trust_bundle: usize,
-    /// The largest difference of a peer's clock from this one.
-    pub clock_max: Duration,
 }
 
 /// The servers of one moment: those that are registered, and those with a session.
@@ -152,11 +150,6 @@ impl KnownServers {
         PeerDifferences {
             policy: told().filter(|status| status.policy != own.policy).count(),
             trust_bundle: told().filter(|status| status.trust_bundle != own.trust_bundle).count(),
-            clock_max: known
-                .iter()
-                .filter_map(|known| known.clock.map(ClockOffset::magnitude))
-                .max()
-                .unwrap_or_default(),
         }
     }
 
@@ -234,14 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn digests_and_clocks_of_peers_are_compared_with_those_of_this_server() {
+    fn digests_of_peers_are_compared_with_those_of_this_server() {
         let mut known = servers(&["own", "a", "b"]);
         let other = PeerStatus { policy: FileDigest([9; 32]), ..told() };
-        let clock = Some(ClockOffset::Behind(Duration::from_secs(3)));
-        known.sessions.insert("a".into(), KnownPeer { clock, ..peer(other) });
+        known.sessions.insert("a".into(), peer(other));
         known.sessions.insert("b".into(), peer(PeerStatus { trust_bundle: None, ..told() }));
 
-        let expected = PeerDifferences { policy: 1, trust_bundle: 1, clock_max: Duration::from_secs(3) };
+        let expected = PeerDifferences { policy: 1, trust_bundle: 1 };
         assert_eq!(known.differences(&told()), expected);
     }
 

@@ -182,9 +182,7 @@ impl BoundServer {
         scrape::register(&metrics, &bound, limits, links);
         scrape::register_admin(&metrics, admin.remote.as_ref().map(Remote::counts));
         scrape::register_listeners(&metrics, bound.listener_counters());
-        if admin.socket.is_some() || admin.remote.is_some() {
-            bound.admin = Some(bound.admin(admin, site).await?);
-        }
+        bound.admin = bound.admin(admin, site).await?;
         Ok(bound)
     }
 
@@ -197,18 +195,21 @@ impl BoundServer {
         ]
     }
 
-    /// Binds the admin API, after all other ports, because it reports their addresses.
+    /// Binds the admin API if it is configured, after all other ports, because it reports their addresses.
     async fn admin(
         &self,
         listeners: admin::AdminEndpoints,
         site: Option<EnrollmentInfo>,
-    ) -> Result<Admin, Failure> {
+    ) -> Result<Option<Admin>, Failure> {
+        if listeners.socket.is_none() && listeners.remote.is_none() {
+            return Ok(None);
+        }
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
         let (own, registry) = (self.own_server.clone(), self.registry.clone());
         let (server_id, trust_domain) = (own.id().to_owned(), own.trust_domain().to_owned());
         let server = ServerInfo { server_id, trust_domain, gateway, tunnel, probes, enrollment: site };
         let (directory, log) = (registry.directory().clone(), self.log.clone());
-        Ok(Admin::bind(listeners, Dependencies { server, own, registry, directory, log }).await?)
+        Ok(Some(Admin::bind(listeners, Dependencies { server, own, registry, directory, log }).await?))
     }
 
     /// The addresses that the server has bound.

@@ -253,6 +253,8 @@ mod tests {
             is_draining: false,
             distance: Duration::ZERO,
             streams_open: 0,
+            version: String::new(),
+            since: None,
         }
     }
 }

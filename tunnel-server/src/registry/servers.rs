@@ -179,6 +179,8 @@ pub(super) fn gone(id: String) -> ServerStatus {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proto::peering::FileDigest;
 
     use super::*;

@@ -235,7 +235,7 @@ impl BoundServer {
         let (policy, file) = self.policy;
         // Until the end of a drain, because a new policy may forbid what is still running.
         scope.spawn_background(file.follow(policy));
-        self.membership.run(&scope);
+        self.membership.run(self.own_server, &scope);
         scope.spawn(self.agent_listener.clone().run(scope.clone()));
         let health = match self.admin {
             Some(admin) => Some(admin.run(&scope)?),

@@ -93,6 +93,11 @@ pub async fn is_ready(probes: SocketAddr) -> bool {
     matches!(plain(probes, "/readyz").await, Ok(answer) if answer.contains(" 200 "))
 }
 
+/// The parts of a process that are ready or not, as its probes tell them; empty while nobody answers.
+pub async fn parts_ready(probes: SocketAddr) -> String {
+    plain(probes, "/readyz?verbose").await.unwrap_or_default()
+}
+
 /// One request without TLS, to probes.
 ///
 /// # Errors

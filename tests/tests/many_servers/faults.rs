@@ -11,8 +11,8 @@ use tests::etcd::{EtcdCluster, MEMBERS};
 use tests::evil_quic::relay::Relay;
 use tests::fake_api::FakeApi;
 use tests::faulty_relay::TcpRelay;
-use tests::members::{join, join_first, join_first_through};
-use tests::rig::{ApiServer, Rig, free_port};
+use tests::members::{join, join_first, join_first_through, prepare};
+use tests::rig::{ApiServer, Rig, free_port, parts_ready};
 use tests::skip::skip;
 use tokio::time::sleep;
 use tunnel_server::directory::{
@@ -104,6 +104,23 @@ async fn a_server_cut_off_from_the_others_says_so_and_goes_on_afterwards() {
     assert_eq!(rig.ask_at(other.gateway, PATH).await.status, SERVED);
     relay.cut(false);
     until("it is reached again", async || status().await == SERVED).await;
+}
+
+/// A caller of the new server would be parked for a cluster that is connected to another one.
+#[tokio::test]
+async fn a_starting_server_waits_for_its_sessions_but_not_for_ever() {
+    let (etcd, mut rig) = (EtcdCluster::start().await, Rig::start().await);
+    let listen = free_port();
+    let relay = Relay::before(listen).await.expect("a relay");
+    join_first_through(&mut rig, &etcd, (listen, relay.address())).await;
+    let mut other = prepare(&rig, &etcd, "other", "").await;
+    relay.cut(true);
+    let probes = other.probes;
+    let waits = async || parts_ready(probes).await.contains("[-]peers not ready: it has no session yet");
+
+    tokio::join!(other.start(&rig), until("it waits", waits));
+
+    assert!(parts_ready(probes).await.contains("[+]peers ok"));
 }
 
 /// The outcome of such a change is unknown, so it is made again, and must not be made twice.

@@ -17,9 +17,9 @@ pub(crate) enum ServerCommand {
     /// servers with an open session, of all that are registered. FRESHNESS is the time since which changes may be unknown at a server.
     /// POLICY begins the SHA-256 of the policy's file that is in force, which must be the same everywhere.
     ///
-    /// A server is Ready, NotReady (its readiness probe fails), Draining, Behind (it has no news from etcd and changes nothing), Stale
-    /// (it serves nothing new), Silent (an earlier version, which tells nothing), Unreachable (registered, and without a session with the
-    /// server that is asked) or Gone (not registered any more).
+    /// A server is Ready, NotReady (its readiness probe fails), Draining, Behind (it has no news from etcd and changes nothing) or Stale
+    /// (it serves nothing new). It is Silent if it has a session with the server that is asked, and tells nothing: it is frozen, cut off, or
+    /// an earlier version. It is Unreachable if it is registered and has no session, and Gone if it has neither.
     #[command(after_long_help = examples::SERVER_LIST)]
     List(ServerList),
     /// Remove what is left of a server that is gone for good

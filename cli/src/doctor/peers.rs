@@ -75,8 +75,8 @@ fn is_well_connected(server: &Server, report: &mut Report) -> bool {
             return false;
         }
         State::Silent | State::Unspecified => {
-            let advice = "upgrade it: its digests and its clock are not compared";
-            report.warn(CHECK, format!("{id} tells nothing of itself"), advice);
+            let advice = "see whether it is frozen, cut off or stopped, or upgrade it if its version is an earlier one";
+            report.warn(CHECK, format!("{id} tells nothing, so nothing of it is compared"), advice);
             return false;
         }
         State::Ready | State::Draining => {}

@@ -18,7 +18,7 @@ pub(super) fn list(own: &OwnServer) -> Vec<admin::Server> {
 pub(super) async fn remove(own: &OwnServer, directory: &Directory, id: &str) -> Result<(), Status> {
     if id == own.id() || own.has_session(id) {
         // Its registration may have ended because it cannot reach etcd.
-        return Err(removal_status(RemoveServerError::Alive(id.to_owned())));
+        return Err(removal_status(RemoveServerError::HasSession(id.to_owned())));
     }
     directory.remove_server(id).await.map_err(removal_status)?;
     info!(server = id, "an administrator has removed a server that is gone");
@@ -28,7 +28,9 @@ pub(super) async fn remove(own: &OwnServer, directory: &Directory, id: &str) -> 
 fn removal_status(error: RemoveServerError) -> Status {
     let message = error.to_string();
     match error {
-        RemoveServerError::NotShared | RemoveServerError::Alive(_) => Status::failed_precondition(message),
+        RemoveServerError::NotShared | RemoveServerError::HasSession(_) | RemoveServerError::Alive(_) => {
+            Status::failed_precondition(message)
+        }
         RemoveServerError::Unknown(_) => Status::not_found(message),
         RemoveServerError::Store(error) => requests::store_status(&error),
     }

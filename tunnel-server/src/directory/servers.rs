@@ -36,6 +36,12 @@ pub enum RemoveServerError {
     /// There is neither an entry nor a number of this name.
     #[error("there is no server {0:?}; `tombolo server list` shows all that are known")]
     Unknown(String),
+    /// The server has a session with the one that is asked, or is that one.
+    #[error(
+        "the server {0} has a session with this one, or is this one, so it runs: stop it first, and wait until \
+         `tombolo server list` says that it is gone"
+    )]
+    HasSession(String),
     /// The server is registered, so it lives.
     #[error(
         "the server {0} is registered, so it runs: stop it first, and wait until `tombolo server list` says that it is \

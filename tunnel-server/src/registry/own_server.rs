@@ -9,7 +9,7 @@ use proto::peering::{FileDigest, PeerInfo, PeerStatus, RecordsState};
 use tokio::sync::watch;
 
 use super::Registry;
-use super::servers::{self, KnownServers, PeerDifferences, PeerReach, ServerState, ServerStatus};
+use super::servers::{KnownServers, PeerDifferences, PeerReach, ServerState, ServerStatus};
 use crate::config::file_digest;
 use crate::directory::{Freshness, RegisteredServer};
 
@@ -107,7 +107,7 @@ impl OwnServer {
             others.map(|(id, entry)| known.registered(id, entry)).chain([self.own(own.as_deref())]).collect();
         let named: BTreeSet<String> = servers.iter().map(|server| server.id.clone()).collect();
         let numbered = self.0.registry.directory().numbered_servers().into_iter();
-        servers.extend(numbered.filter(|id| !named.contains(id)).map(servers::gone));
+        servers.extend(numbered.filter(|id| !named.contains(id)).map(|id| known.unregistered(&id)));
         servers.sort_by(|a, b| a.id.cmp(&b.id));
         servers
     }

@@ -23,11 +23,12 @@ pub enum ServerState {
     Behind,
     /// It has had no news from etcd for so long that it serves nothing new.
     Stale,
-    /// It has a session with this server, and tells nothing of itself: its version is an earlier one.
+    /// It has a session with this server, and tells nothing: the session has been silent for longer than it may be, or the
+    /// server's version is an earlier one.
     Silent,
     /// It is registered, and has no session with this server.
     Unreachable,
-    /// It is not registered any more, and still has a number.
+    /// It is not registered any more, has no session with this server, and still has a number.
     Gone,
 }
 
@@ -40,9 +41,9 @@ pub struct ServerStatus {
     pub state: ServerState,
     /// True for the server that is asked.
     pub is_own: bool,
-    /// The nonce of its process in hexadecimal; empty if it is gone.
+    /// The nonce of its process in hexadecimal; empty if it is not registered.
     pub epoch: String,
-    /// Name and version of its software; empty if it is gone.
+    /// Name and version of its software; empty if it is not known.
     pub software: String,
     /// The time of its start.
     pub started: Option<SystemTime>,
@@ -108,25 +109,28 @@ impl KnownServers {
     /// Another server that is registered.
     pub(super) fn registered(&self, id: &str, entry: &RegisteredServer) -> ServerStatus {
         let known = self.sessions.get(id);
-        let is_draining = entry.draining || known.is_some_and(|known| known.is_draining);
-        let told = known.and_then(|known| known.status.clone());
-        let state = match (&told, known) {
-            (Some(status), _) => ServerState::of(is_draining, status),
-            (None, _) if is_draining => ServerState::Draining,
-            (None, Some(_)) => ServerState::Silent,
-            (None, None) => ServerState::Unreachable,
+        let state = match known {
+            Some(known) => known.state(entry.draining),
+            None if entry.draining => ServerState::Draining,
+            None => ServerState::Unreachable,
         };
         ServerStatus {
-            id: id.to_owned(),
-            state,
-            is_own: false,
             epoch: entry.epoch.clone(),
-            software: known.map_or_else(|| entry.software.clone(), |known| known.software.clone()),
             started: entry.started.time(),
             peering: entry.peering.clone(),
-            tunnels: known.map(|known| known.tunnels),
-            told,
-            clock: known.and_then(|known| known.clock),
+            ..known.map_or_else(
+                || ServerStatus { software: entry.software.clone(), ..nothing_known(id, state) },
+                |known| told_by(id, state, known),
+            )
+        }
+    }
+
+    /// Another server that is not registered, and still has a number. With a session it is not gone: its registration may have
+    /// ended because it cannot reach etcd.
+    pub(super) fn unregistered(&self, id: &str) -> ServerStatus {
+        match self.sessions.get(id) {
+            Some(known) => told_by(id, known.state(false), known),
+            None => nothing_known(id, ServerState::Gone),
         }
     }
 
@@ -161,11 +165,31 @@ impl KnownServers {
     }
 }
 
-/// A server that has a number and is not registered.
-pub(super) fn gone(id: String) -> ServerStatus {
+impl KnownPeer {
+    fn state(&self, is_marked_as_draining: bool) -> ServerState {
+        let is_draining = is_marked_as_draining || self.is_draining;
+        match (self.health, &self.status) {
+            (Health::Live, Some(status)) => ServerState::of(is_draining, status),
+            (Health::Live | Health::Suspect | Health::Lost, _) if is_draining => ServerState::Draining,
+            (Health::Live, None) | (Health::Suspect | Health::Lost, _) => ServerState::Silent,
+        }
+    }
+}
+
+fn told_by(id: &str, state: ServerState, known: &KnownPeer) -> ServerStatus {
     ServerStatus {
-        id,
-        state: ServerState::Gone,
+        software: known.software.clone(),
+        tunnels: Some(known.tunnels),
+        told: known.status.clone(),
+        clock: known.clock,
+        ..nothing_known(id, state)
+    }
+}
+
+fn nothing_known(id: &str, state: ServerState) -> ServerStatus {
+    ServerStatus {
+        id: id.to_owned(),
+        state,
         is_own: false,
         epoch: String::new(),
         software: String::new(),
@@ -216,16 +240,30 @@ mod tests {
         assert_eq!((state("a"), state("c")), (ServerState::Ready, ServerState::Unreachable));
     }
 
-    /// One that runs an earlier version tells nothing.
+    /// One that runs an earlier version tells nothing, and one that is frozen tells nothing new.
     #[test]
     fn a_server_that_tells_nothing_of_itself_is_silent_unless_it_stops() {
-        let mut known = servers(&["own", "a"]);
+        let mut known = servers(&["own", "a", "b"]);
         known.sessions.insert("a".into(), KnownPeer { status: None, ..peer(told()) });
+        known.sessions.insert("b".into(), KnownPeer { health: Health::Suspect, ..peer(told()) });
 
         assert_eq!(known.registered("a", &entry()).state, ServerState::Silent);
+        assert_eq!(known.registered("b", &entry()).state, ServerState::Silent);
         let stopping = RegisteredServer { draining: true, ..entry() };
         assert_eq!(known.registered("a", &stopping).state, ServerState::Draining);
         assert_eq!(known.differences(&told()), PeerDifferences::default());
+    }
+
+    /// It may be cut off from etcd alone, and serves.
+    #[test]
+    fn a_server_that_is_not_registered_is_gone_only_without_a_session() {
+        let mut known = servers(&["own"]);
+        let behind = PeerStatus { records: RecordsState::Behind, ..told() };
+        known.sessions.insert("a".into(), peer(behind));
+
+        let (cut_off, gone) = (known.unregistered("a"), known.unregistered("b"));
+        assert_eq!((cut_off.state, cut_off.tunnels), (ServerState::Behind, Some(2)));
+        assert_eq!((gone.state, gone.tunnels), (ServerState::Gone, None));
     }
 
     #[test]

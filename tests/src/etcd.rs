@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ::etcd::{Client, Endpoint, KeyRange, Write};
 use daemon::Scope;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -72,6 +72,17 @@ impl EtcdCluster {
     /// If etcd does not start.
     pub async fn start_in(namespace: &NetworkNamespace) -> Self {
         let mut cluster = Self::prepare();
+        cluster.network_namespace = Some(namespace.path().to_owned());
+        cluster.start_members().await;
+        cluster
+    }
+
+    /// The same with members that write each change through to the disk.
+    ///
+    /// # Panics
+    /// If etcd does not start.
+    pub async fn start_syncing_in(namespace: &NetworkNamespace) -> Self {
+        let mut cluster = Self { syncs: true, ..Self::prepare() };
         cluster.network_namespace = Some(namespace.path().to_owned());
         cluster.start_members().await;
         cluster
@@ -289,17 +300,38 @@ impl EtcdCluster {
     /// # Panics
     /// If etcd refuses.
     pub async fn compact(&self, revision: i64) {
-        let body = json!({ "revision": revision.to_string(), "physical": true }).to_string();
-        let (address, ca) = (self.addresses[0].0, self.authority.certificate_pem());
+        let body = json!({ "revision": revision.to_string(), "physical": true });
+        self.post(0, "kv/compaction", &body).await;
+    }
+
+    /// The member that leads now, of those that run.
+    ///
+    /// # Panics
+    /// If no member that runs is the leader.
+    pub async fn leader(&self) -> usize {
+        for member in (0..MEMBERS).filter(|member| self.members[*member].is_some()) {
+            let status = self.post(member, "maintenance/status", &json!({})).await;
+            if status["leader"] == status["header"]["member_id"] {
+                return member;
+            }
+        }
+        panic!("no member of etcd leads");
+    }
+
+    /// Calls a method of a member by etcd's API in JSON, and returns the answer.
+    async fn post(&self, member: usize, method: &str, body: &Value) -> Value {
+        let (address, ca, body) = (self.address(member), self.authority.certificate_pem(), body.to_string());
         let mut stream = dial(address, ca, &["http/1.1"], Some(&self.identity)).await.expect("etcd");
         let request = format!(
-            "POST /v3/kv/compaction HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST /v3/{method} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         stream.write_all(request.as_bytes()).await.expect("it is sent");
         let mut answer = String::new();
         timeout(SOON, stream.read_to_string(&mut answer)).await.expect("in time").expect("an answer");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        serde_json::from_str(body).expect("JSON")
     }
 }
 

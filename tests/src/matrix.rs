@@ -15,5 +15,6 @@ pub mod report;
 pub mod report_log;
 pub mod requests;
 pub mod run;
+pub mod servers;
 pub mod setup;
 pub mod table;

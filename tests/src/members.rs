@@ -35,6 +35,12 @@ pub async fn join_over(rig: &Rig, etcd: &EtcdCluster, id: &str, carrier: &str) -
     peer
 }
 
+/// The same for a server whose listener for callers and agents is at this address.
+pub async fn join_at(rig: &Rig, etcd: &EtcdCluster, id: &str, gateway: SocketAddr, carrier: &str) -> Peer {
+    let config = further(rig, etcd, id, carrier).await;
+    rig.peer_at(gateway, id, &config).await
+}
+
 /// The same for a server whose configuration ends with `more`.
 pub async fn join_with(rig: &Rig, etcd: &EtcdCluster, id: &str, more: &str) -> Peer {
     let mut peer = prepare(rig, etcd, id, more).await;
@@ -92,7 +98,9 @@ async fn section(
     (listen, address): (SocketAddr, SocketAddr),
     carrier: &str,
 ) -> String {
-    let names = ["--name", "127.0.0.1", "--name", "gateway.test"];
+    // Agents elsewhere verify the address that they dial.
+    let dialed = rig.dialed().ip().to_string();
+    let names = ["--name", "127.0.0.1", "--name", "gateway.test", "--name", &dialed];
     rig.tombolo(&[["ca", "issue", "server", "--dir", "pki", "--id", id].as_slice(), &names].concat()).await;
     rig.tombolo(&["ca", "issue", "peer", "--dir", "pki", "--id", id]).await;
     format!(

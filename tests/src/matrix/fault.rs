@@ -89,6 +89,8 @@ pub enum Injection {
     Strace(Victim, &'static str),
     /// A fault of the API server.
     Api(ApiFault),
+    /// A fault among three servers that share their records, or of their etcd.
+    Servers(ServersFault),
     /// The fault is shown by another test, whose function has this name.
     Elsewhere(&'static str),
     /// The feature that the fault would affect is not built yet.
@@ -153,6 +155,29 @@ pub enum Shortage {
     Descriptors,
     /// No thread more than it has.
     Threads,
+}
+
+/// A fault among three servers, of which the first has the callers and the two others have the agent's tunnels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServersFault {
+    /// SIGKILL for one of the two that have tunnels; at the fault's end it is started again.
+    HolderKilled,
+    /// SIGSTOP for one of the two that have tunnels; at the fault's end SIGCONT.
+    HolderFrozen,
+    /// SIGKILL for the one of the callers; at the fault's end it is started again.
+    CallersServerKilled,
+    /// One of the two that have tunnels, and the one of the callers, do not reach each other.
+    HolderCutOff,
+    /// The one of the callers reaches no other one.
+    CallersServerCutOff,
+    /// SIGKILL for the leader of etcd.
+    LeaderKilled,
+    /// SIGKILL for two of three members of etcd.
+    NoQuorum,
+    /// Nothing that etcd answers comes to the one of the callers.
+    CutOffFromEtcd,
+    /// Each sync to a disk of etcd takes longer.
+    SlowDisks,
 }
 
 /// A misbehaviour of an API server.
@@ -322,6 +347,7 @@ impl Row {
                 | Injection::Strace(Server | Both, _)
                 | Injection::Reset(Connections::Callers)
                 | Injection::Buffers(_)
+                | Injection::Servers(ServersFault::CallersServerKilled)
         )
     }
 

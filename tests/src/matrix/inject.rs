@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::fault::{ApiFault, Connections, Injection, ProcessFault, Row, Victim};
+use super::fault::{ApiFault, Connections, Injection, ProcessFault, Row, ServersFault, Victim};
 use super::namespace::{TOOL_MAX, in_namespace};
 use super::setup::{CLUSTER, MatrixSetup, OTHER_ADDRESS};
 use crate::fake_api::ListenerMode;
@@ -79,27 +79,9 @@ impl ActiveFault {
                     fault.held.push(ShortageGuard::take(process, scarcity)?);
                 }
             }
-            Injection::Strace(victim, what) => {
-                let process = setup.victims(victim)[0];
-                let words = [
-                    "-f",
-                    "-qq",
-                    "-o",
-                    "/dev/null",
-                    "-p",
-                    &process.to_string(),
-                    "-e",
-                    &format!("inject={what}"),
-                ];
-                let strace = Invocation::of("strace").arguments(words);
-                let log = setup.rig.path().join("strace.log");
-                let strace = Process::start(&strace, &log)
-                    .await
-                    .map_err(|error| FaultUnavailable(error.to_string()))?;
-                fault.strace = Some(strace);
-                resource::traced(process).await?;
-            }
+            Injection::Strace(victim, what) => fault.strace = Some(strace(setup, victim, what).await?),
             Injection::Api(fault) => begin_api(setup, fault).await,
+            Injection::Servers(fault) => begin_among_servers(setup, fault).await?,
             Injection::Elsewhere(why) | Injection::NotBuilt(why) | Injection::NotHere(why) => {
                 return Err(FaultUnavailable(why.to_owned()));
             }
@@ -124,6 +106,11 @@ impl ActiveFault {
             }
             Injection::Process(victim, mishap) => recover(setup, victim, mishap).await,
             Injection::Api(fault) => end_api(setup, fault).await,
+            Injection::Servers(fault) => {
+                if let Some(shared) = &mut setup.shared {
+                    shared.end(&setup.rig, fault).await;
+                }
+            }
             Injection::Clock { victim, .. } => drop(set_clock(setup, victim, 0)),
             Injection::Pulses(..)
             | Injection::Reset(_)
@@ -192,6 +179,24 @@ async fn recover(setup: &mut MatrixSetup, victim: Victim, mishap: ProcessFault) 
         }
         _ => {}
     }
+}
+
+/// Starts strace, which injects results into system calls of a process until it is stopped.
+async fn strace(setup: &mut MatrixSetup, victim: Victim, what: &str) -> Result<Process, FaultUnavailable> {
+    let process = setup.victims(victim)[0];
+    let (traced, inject) = (process.to_string(), format!("inject={what}"));
+    let words = ["-f", "-qq", "-o", "/dev/null", "-p", &traced, "-e", &inject];
+    let invocation = Invocation::of("strace").arguments(words);
+    let strace = Process::start(&invocation, &setup.rig.path().join("strace.log")).await;
+    let strace = strace.map_err(|error| FaultUnavailable(error.to_string()))?;
+    resource::traced(process).await?;
+    Ok(strace)
+}
+
+async fn begin_among_servers(setup: &mut MatrixSetup, fault: ServersFault) -> Result<(), FaultUnavailable> {
+    let MatrixSetup { shared, rig, .. } = setup;
+    let shared = shared.as_mut().ok_or_else(|| FaultUnavailable("there is one server".to_owned()))?;
+    shared.begin(rig, fault).await
 }
 
 /// The kernel aborts the socket here and sends a RST, so both ends notice it.

@@ -10,6 +10,7 @@ use super::fault::{ApiFault, Family, Injection, Row, Victim};
 use super::gateway::GatewayClient;
 use super::inject::Clocks;
 use super::namespace::in_namespace;
+use super::servers::SharedServers;
 use crate::check::stream::Generator;
 use crate::fake_api::{Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, Store};
 use crate::lab::{Lab, SERVER, SERVER_V6, Site, Uplink};
@@ -52,6 +53,8 @@ pub struct MatrixSetup {
     pub store: Store,
     /// The second server, if there are two.
     pub peer: Option<Peer>,
+    /// The servers that share their records with the first one, if the row is about them.
+    pub shared: Option<SharedServers>,
     /// The daemons' wall clocks, where they are not the machine's.
     pub clocks: Option<Clocks>,
     /// The agent's `servers` and their resolution, where that is not one address.
@@ -74,7 +77,11 @@ impl MatrixSetup {
         };
         let variables = clocks.as_ref().map(Clocks::variables).unwrap_or_default();
         let placement = ServerPlacement { is_dual: row.family.is_some(), variables, ..lab.placement() };
-        let rig = Rig::start_at(placement, "debug", "").await;
+        let mut rig = Rig::start_at(placement, "debug", "").await;
+        let shared = match row.injection {
+            Injection::Servers(fault) => Some(SharedServers::start(lab, &mut rig, fault).await),
+            _ => None,
+        };
         let words = match row.injection {
             Injection::LinkFromStart(words) => words,
             _ => row.link,
@@ -91,8 +98,10 @@ impl MatrixSetup {
             names: format!("servers: [\"{}\", \"{SERVER}:{}\"]\n", rig.dialed(), peer.gateway.port()),
             hosts: None,
         });
+        let servers =
+            servers.or(shared.as_ref().map(|shared| Servers { names: shared.names(), hosts: None }));
         let (fake, agents) = (Some(fake), Vec::new());
-        let mut setup = Self { rig, site, fake, agents, store, peer, clocks, servers };
+        let mut setup = Self { rig, site, fake, agents, store, peer, shared, clocks, servers };
         if let Some(family) = row.family {
             setup.go_by(lab, family).await;
         }
@@ -147,7 +156,8 @@ impl MatrixSetup {
 
     /// A client of the gateway.
     pub fn gateway(&self) -> GatewayClient {
-        GatewayClient::of(&self.rig).or(self.peer.as_ref().map(|peer| peer.gateway))
+        let next = self.peer.as_ref().map(|peer| peer.gateway);
+        GatewayClient::of(&self.rig).or(next.or(self.shared.as_ref().map(SharedServers::next_gateway)))
     }
 
     /// The fake API server of the cluster.

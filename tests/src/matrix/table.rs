@@ -11,6 +11,7 @@ mod apiserver;
 mod credentials;
 mod network;
 mod process;
+mod servers;
 
 /// A part of the table.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +28,7 @@ pub const SECTIONS: &[Section] = &[
     Section { title: "Processes, hosts and resources", rows: process::ROWS },
     Section { title: "Time, credentials and policy", rows: credentials::ROWS },
     Section { title: "The API server and the caller", rows: apiserver::ROWS },
+    Section { title: "Several servers and their etcd", rows: servers::ROWS },
 ];
 
 /// No request notices the fault.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::etcd::{Client, Endpoint, KeyRange, Write};
+use ::etcd::{Client, CommitError, Endpoint, KeyRange, Write};
 use daemon::Scope;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -190,8 +190,16 @@ impl EtcdCluster {
     /// # Panics
     /// If etcd refuses.
     pub async fn put(&self, key: &str, value: &[u8]) {
+        self.try_put(key, value).await.expect("it is written");
+    }
+
+    /// The same for a cluster that may be too slow.
+    ///
+    /// # Errors
+    /// The change was not made in time, or its outcome is not known.
+    pub async fn try_put(&self, key: &str, value: &[u8]) -> Result<(), CommitError> {
         let write = Write::Put(key.as_bytes().to_vec(), value.to_vec());
-        self.client(&Scope::here()).commit(Vec::new(), vec![write]).await.expect("it is written");
+        self.client(&Scope::here()).commit(Vec::new(), vec![write]).await.map(drop)
     }
 
     /// Starts a member that was killed, or has not run yet.

@@ -93,10 +93,6 @@ pub enum Injection {
     Servers(ServersFault),
     /// The fault is shown by another test, whose function has this name.
     Elsewhere(&'static str),
-    /// The feature that the fault would affect is not built yet.
-    NotBuilt(&'static str),
-    /// The fault needs something that is not available here.
-    NotHere(&'static str),
 }
 
 /// A process under test, or its host.
@@ -360,6 +356,6 @@ impl Row {
 
     /// Returns true if there is a trial of the fault.
     pub fn is_tried(&self) -> bool {
-        !matches!(self.injection, Injection::Elsewhere(_) | Injection::NotBuilt(_) | Injection::NotHere(_))
+        !matches!(self.injection, Injection::Elsewhere(_))
     }
 }

@@ -82,7 +82,7 @@ impl ActiveFault {
             Injection::Strace(victim, what) => fault.strace = Some(strace(setup, victim, what).await?),
             Injection::Api(fault) => begin_api(setup, fault).await,
             Injection::Servers(fault) => begin_among_servers(setup, fault).await?,
-            Injection::Elsewhere(why) | Injection::NotBuilt(why) | Injection::NotHere(why) => {
+            Injection::Elsewhere(why) => {
                 return Err(FaultUnavailable(why.to_owned()));
             }
         }
@@ -121,9 +121,7 @@ impl ActiveFault {
             | Injection::Rebind { .. }
             | Injection::Resource(..)
             | Injection::Strace(..)
-            | Injection::Elsewhere(_)
-            | Injection::NotBuilt(_)
-            | Injection::NotHere(_) => {}
+            | Injection::Elsewhere(_) => {}
         }
         if let Some(strace) = self.strace.take() {
             // SIGTERM lets go of what it traces.

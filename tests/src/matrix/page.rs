@@ -159,14 +159,8 @@ fn tables(section: &Section, reports: &Reports) -> String {
 /// The lines of a row: one for requests in flight, one for those that began during the fault.
 fn lines(row: &Row, reports: &Reports, notes: &mut Vec<String>) -> String {
     let Row { id, fault, .. } = row;
-    let why = match row.injection {
-        Injection::Elsewhere(where_it_is) => Some(format!("shown by the test `{where_it_is}`")),
-        Injection::NotBuilt(what) => Some(format!("not built yet: {what}")),
-        Injection::NotHere(what) => Some(format!("not tried: {what}")),
-        _ => None,
-    };
-    if let Some(why) = why {
-        return format!("| {id} | {fault} | | {why} | | | | | | | | | |\n");
+    if let Injection::Elsewhere(test) = row.injection {
+        return format!("| {id} | {fault} | | shown by the test `{test}` | | | | | | | | | |\n");
     }
     if !row.note.is_empty() {
         notes.push(format!("{id}: {}", row.note));
@@ -287,7 +281,10 @@ mod tests {
         for row in rows() {
             assert!(page.contains(&format!("| {} | {} |", row.id, row.fault)), "{}", row.id);
         }
-        assert!(page.contains("not built yet: audit") && !page.contains("| yes |"));
+        assert!(
+            page.contains("shown by the test `a_writer_that_is_blocked_for_too_long_counts_as_failing`")
+                && !page.contains("| yes |")
+        );
     }
 
     fn tried(code: Code) -> (Cell, CellReport) {

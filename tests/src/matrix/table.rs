@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untried_row_says_why() {
+    fn a_row_of_another_test_expects_nothing_here() {
         for row in rows().filter(|row| !row.is_tried()) {
             assert_eq!(row.in_flight, ["-"; 5], "{}", row.id);
         }

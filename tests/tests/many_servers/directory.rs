@@ -148,7 +148,7 @@ pub(crate) fn cluster(name: &str) -> ClusterId {
     name.parse().unwrap()
 }
 
-fn agent_id(cluster: &str) -> AgentId {
+pub(crate) fn agent_id(cluster: &str) -> AgentId {
     AgentId::parse(&format!("spiffe://tombolo/cluster/{cluster}/agent/x"), "tombolo").unwrap()
 }
 

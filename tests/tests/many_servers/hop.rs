@@ -1,5 +1,7 @@
 //! A cluster whose agent has a tunnel to one server, reached through the others.
 
+use futures::StreamExt as _;
+use futures::stream;
 use tests::etcd::EtcdCluster;
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::faulty_relay::TcpRelay;
@@ -7,6 +9,13 @@ use tests::members::{join_first, join_first_through, join_over, join_with};
 use tests::rig::{Agent, ApiServer, GROUP, Peer, Rig, ask, free_port};
 
 use crate::{PATH, SERVED, SOCKET, until};
+
+/// The streams that a server carried for the others.
+const RELAYED: &str = "tombolo_server_relayed_requests_total";
+
+/// Requests of the long trial, and those that wait at once.
+const REQUESTS: u32 = 30_000;
+const CALLERS: usize = 8;
 
 #[tokio::test]
 async fn every_server_serves_a_cluster_whose_agent_is_at_another_one() {
@@ -23,8 +32,7 @@ async fn every_server_serves_a_cluster_whose_agent_is_at_another_one() {
     }
 
     trial.rig.connected("edge-a").await;
-    let relayed = "tombolo_server_relayed_requests_total";
-    assert!(trial.rig.metric(trial.other.probes, relayed).await >= 20.0);
+    assert!(trial.rig.metric(trial.other.probes, RELAYED).await >= 20.0);
     let folder = trial.rig.path().join("other.state/audit");
     let files = std::fs::read_dir(folder).expect("a folder").flatten();
     let log: String = files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect();
@@ -69,6 +77,28 @@ async fn the_next_server_serves_when_the_one_with_the_tunnel_is_killed() {
     until("it is reached through the third", async || rig.ask_at(gateway, PATH).await.status == SERVED).await;
 }
 
+/// Balancers send each connection to any of the servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "soak: 30,000 requests, each over a connection of its own"]
+async fn thousands_of_requests_in_turns_over_three_servers_are_all_served() {
+    let trial = HopTrial::start().await;
+    let third = trial.peer("third").await;
+    let [first, second] = trial.gateways();
+    let gateways = [first, second, third.gateway];
+    let (rig, servers) = (&trial.rig, gateways.iter().copied().cycle());
+    let ask = |(_, gateway)| async move { rig.ask_at(gateway, PATH).await.status };
+
+    let answers =
+        stream::iter((0..REQUESTS).zip(servers)).map(ask).buffer_unordered(CALLERS).collect::<Vec<_>>().await;
+
+    let refused = answers.iter().filter(|status| **status != SERVED);
+    assert_eq!(refused.count(), 0, "of {REQUESTS}");
+    // Those of two servers take a hop.
+    let relayed = trial.rig.metric(trial.other.probes, RELAYED).await;
+    assert!(relayed >= f64::from(REQUESTS) / 3.0 * 2.0, "{relayed}");
+    println!("{REQUESTS} requests in turns over three servers: 0 failed, {relayed} by a hop");
+}
+
 /// The peer does not know it yet, as far as this server can tell.
 #[tokio::test]
 async fn an_agent_revoked_anywhere_gets_no_request_through_a_hop() {
@@ -84,13 +114,13 @@ async fn an_agent_revoked_anywhere_gets_no_request_through_a_hop() {
 #[tokio::test]
 async fn a_caller_without_rights_gets_no_further_through_a_hop() {
     let trial = HopTrial::start().await;
-    let before = trial.rig.metric(trial.other.probes, "tombolo_server_relayed_requests_total").await;
+    let before = trial.rig.metric(trial.other.probes, RELAYED).await;
     let eve = trial.rig.caller("eve", &["nobody"]).await;
 
     let refused = ask(trial.rig.gateway(), &trial.rig.server_ca(), Some(&eve), "GET", PATH, &[]).await;
 
     assert_eq!(refused.expect("an answer").status, 403);
-    let after = trial.rig.metric(trial.other.probes, "tombolo_server_relayed_requests_total").await;
+    let after = trial.rig.metric(trial.other.probes, RELAYED).await;
     assert_eq!(before, after);
     let ann = trial.rig.caller("ann", &[GROUP]).await;
     let served = ask(trial.rig.gateway(), &trial.rig.server_ca(), Some(&ann), "GET", PATH, &[]).await;

@@ -3,7 +3,7 @@
 use super::{REFUSED, UNNOTICED};
 use crate::matrix::code::Timing;
 use crate::matrix::fault::ApiFault;
-use crate::matrix::fault::Injection::{Api, Elsewhere, NotHere};
+use crate::matrix::fault::Injection::{Api, Elsewhere};
 use crate::matrix::fault::Row;
 
 /// The only stage of faults that exist from the start: every request meets them.
@@ -90,6 +90,6 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         "79",
         "server and agent of neighbouring versions",
-        NotHere("there is no earlier release, and so no programs of one; the negotiation of the tunnel handshake is tested in `proto`"),
+        Elsewhere("an_agent_of_this_release_serves_at_the_server_before_and_after"),
     ),
 ];

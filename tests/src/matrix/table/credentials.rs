@@ -2,7 +2,7 @@
 
 use super::{REFUSED, UNNOTICED};
 use crate::matrix::code::Timing;
-use crate::matrix::fault::Injection::{Clock, Elsewhere, NotBuilt};
+use crate::matrix::fault::Injection::{Clock, Elsewhere};
 use crate::matrix::fault::{Row, Victim};
 
 const HOUR: i64 = 3600;
@@ -31,14 +31,14 @@ pub(super) const ROWS: &[Row] = &[
         .seconds(30)
         .logging("agent", "clock is behind by")
         .note("it goes by the begin of its own certificate, which is certainly past"),
-    Row::new("56", "the agent's certificate expires while its tunnel is open", NotBuilt("renewal")),
-    Row::new("57", "renewal is not possible until 90 % of a certificate's life", NotBuilt("renewal")),
-    Row::new("58", "an agent's certificate is revoked", NotBuilt("revocation")),
-    Row::new("59", "the authority is replaced by another, in two steps", NotBuilt("rotation of authorities")),
-    Row::new("60", "a caller's token expires during a long watch", NotBuilt("OIDC")),
-    Row::new("61", "policy is changed to deny running exchanges", NotBuilt("ending exchanges that a changed policy forbids")),
-    Row::new("62", "the issuer's keys cannot be fetched", NotBuilt("OIDC")),
-    Row::new("63", "the issuer replaces its keys", NotBuilt("OIDC")),
+    Row::new("56", "the agent's certificate expires while its tunnel is open", Elsewhere("a_timely_renewal_extends_the_live_tunnel_and_drops_no_stream")),
+    Row::new("57", "renewal is not possible until 90 % of a certificate's life", Elsewhere("a_site_that_was_off_for_days_renews_by_its_recorded_key_and_comes_back")),
+    Row::new("58", "an agent's certificate is revoked", Elsewhere("a_revoked_agent_is_disconnected_for_good_and_another_serves_on")),
+    Row::new("59", "the authority is replaced by another, in two steps", Elsewhere("a_site_that_is_off_during_a_root_rotation_comes_back")),
+    Row::new("60", "a caller's token expires during a long watch", Elsewhere("a_watch_resumes_while_its_callers_token_is_valid")),
+    Row::new("61", "policy is changed to deny running exchanges", Elsewhere("a_new_policy_ends_what_it_forbids_and_nothing_else")),
+    Row::new("62", "the issuer's keys cannot be fetched", Elsewhere("an_unreachable_issuer_affects_only_its_own_tokens")),
+    Row::new("63", "the issuer replaces its keys", Elsewhere("an_issuers_new_keys_are_fetched_once_for_many_tokens")),
     Row::new(
         "64",
         "two agents have the same certificate",

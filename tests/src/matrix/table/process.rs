@@ -2,7 +2,7 @@
 
 use super::UNNOTICED;
 use crate::matrix::code::Timing;
-use crate::matrix::fault::Injection::{Buffers, NotBuilt, Ports, Process, Resource, Strace};
+use crate::matrix::fault::Injection::{Buffers, Elsewhere, Ports, Process, Resource, Strace};
 use crate::matrix::fault::Row;
 use crate::matrix::fault::{ProcessFault, Shortage, Victim};
 
@@ -74,9 +74,9 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("43", "one port for all the agent's connections to its API server", Ports(60_000, 60_000))
         .in_flight(UNNOTICED)
         .begun_during(SERVED_OR_REFUSED),
-    Row::new("44", "no disk left for the agent's state", NotBuilt("enrolment and renewal, which write it")),
-    Row::new("45", "no disk left for the audit log", NotBuilt("audit")),
-    Row::new("46", "fsync of the audit log takes 10 s or fails", NotBuilt("audit")),
+    Row::new("44", "no disk left for the agent's state", Elsewhere("a_write_that_fails_leaves_the_old_file")),
+    Row::new("45", "no disk left for the audit log", Elsewhere("an_unwritable_audit_log_stops_new_requests_and_recovers")),
+    Row::new("46", "fsync of the audit log takes 10 s or fails", Elsewhere("a_writer_that_is_blocked_for_too_long_counts_as_failing")),
     Row::new("48", "the kernel has no random numbers for a running agent", Strace(Victim::Agent, "getrandom:error=ENOSYS"))
         .always(["G0", "W0", "E0/E2", "A0", "G0"])
         .note(

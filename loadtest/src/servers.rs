@@ -22,6 +22,10 @@ use crate::table::{Table, megabytes};
 
 /// Most memory of a server for each tunnel that another server has, in bytes.
 const TOLD_BYTES_MAX: f64 = 400.0;
+/// Most dials of an agent for a tunnel, and the pause between two of them.
+const DIALS_MAX: u32 = 20;
+const REDIAL_AFTER: Duration = Duration::from_millis(500);
+
 /// Most CPU time of all servers and of etcd at rest, in cores.
 const IDLE_CORES_MAX: f64 = 0.5;
 
@@ -129,11 +133,22 @@ async fn connect(
     for agents in agents.chunks_mut(batch) {
         progress.show(&format!("{} of {all} tunnels", open.len()));
         let first = open.len();
-        let dials =
-            agents.iter_mut().enumerate().map(|(number, agent)| agent.connect(server(first + number)));
+        let dials = agents.iter_mut().enumerate();
+        let dials = dials.map(|(number, agent)| dial(agent, server(first + number)));
         open.extend(futures::future::try_join_all(dials).await?);
     }
     Ok(open)
+}
+
+/// Dials again after a refusal, as a real agent does: a server without news from etcd refuses for a moment.
+async fn dial(agent: &mut Agent, server: SocketAddr) -> Result<OpenTunnel, AgentError> {
+    for _ in 1..DIALS_MAX {
+        match agent.connect(server).await {
+            Err(AgentError::Dial(..)) => sleep(REDIAL_AFTER).await,
+            connected => return connected,
+        }
+    }
+    agent.connect(server).await
 }
 
 impl Installation {

@@ -2,8 +2,9 @@
 
 use futures::StreamExt as _;
 use futures::stream;
+use tests::caller::{Http1Caller, head};
 use tests::etcd::EtcdCluster;
-use tests::fake_api::{Answer, Behaviour, FakeApi};
+use tests::fake_api::{Answer, Behaviour, FakeApi, Store};
 use tests::faulty_relay::TcpRelay;
 use tests::members::{join_first, join_first_through, join_over, join_with};
 use tests::rig::{Agent, ApiServer, GROUP, Peer, Rig, ask, free_port};
@@ -97,6 +98,36 @@ async fn thousands_of_requests_in_turns_over_three_servers_are_all_served() {
     let relayed = trial.rig.metric(trial.other.probes, RELAYED).await;
     assert!(relayed >= f64::from(REQUESTS) / 3.0 * 2.0, "{relayed}");
     println!("{REQUESTS} requests in turns over three servers: 0 failed, {relayed} by a hop");
+}
+
+/// Its caller notices nothing. Nobody has told this server that the other one is gone: the session is only silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_leaves_a_killed_server_before_its_session_ends() {
+    let mut trial = HopTrial::start().await;
+    let store = Store::new();
+    trial.api.on("/api/v1/namespaces/default/configmaps", Behaviour::Store(store.clone()));
+    let mut watch = Http1Caller::dial(&trial.rig).await;
+    let target = format!(
+        "/clusters/edge-a/api/v1/namespaces/default/configmaps?watch=1&resourceVersion={}",
+        store.revision()
+    );
+    watch.write(head("GET", &target, "")).await;
+    assert!(watch.read_head().await.starts_with("HTTP/1.1 200"));
+    store.put("before", "1");
+    watch.read_until("\"before\"").await;
+    let third = trial.peer("third").await;
+    let servers = format!("servers: [\"{}\"]\n", third.gateway);
+    let api = ApiServer::of_fake(&trial.rig, &trial.api);
+    let _spare = trial.rig.agent_of_id("edge-a", "spare", &api, &servers).await;
+    let rig = &trial.rig;
+    until("the spare agent is there", async || rig.ask_at(third.gateway, PATH).await.status == SERVED).await;
+
+    trial.other.kill();
+    store.put("after", "1");
+
+    watch.read_until("\"after\"").await;
+    let log = trial.rig.server_log();
+    assert!(!log.contains("session of another server ended"), "the watch waited for its end: {log}");
 }
 
 /// The peer does not know it yet, as far as this server can tell.

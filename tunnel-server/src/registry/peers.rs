@@ -44,6 +44,7 @@ struct SharedTunnelAtPeer {
     /// The position among all tunnels that this registry knows.
     ticket: u64,
     told: Mutex<Arc<RemoteTunnel>>,
+    /// The other server says that the tunnel is live, and its session is live, too.
     live: Arc<LiveSince>,
 }
 
@@ -88,6 +89,10 @@ impl PeerSession {
 
     pub(super) fn tunnel(&self) -> &Tunnel {
         &self.0.status.tunnel
+    }
+
+    fn is_live(&self) -> bool {
+        self.tunnel().health() == Health::Live
     }
 
     pub(super) fn is_draining(&self) -> bool {
@@ -164,10 +169,15 @@ impl TunnelAtPeer {
     /// Takes the other server's word. Returns whether the tunnel is usable now and was not, or the other way round.
     fn tell(&self, told: RemoteTunnel) -> bool {
         let before = self.is_usable();
-        let is_live = told.is_live;
         *self.0.told.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(told);
-        self.set_live(is_live);
+        self.update_live();
         before != self.is_usable()
+    }
+
+    /// Notes whether exchanges can wait for this tunnel. Of a session that is silent nobody knows whether the other server runs, so
+    /// they go on over another tunnel, as they do if the tunnel itself is silent.
+    fn update_live(&self) {
+        self.set_live(self.told().is_live && self.0.session.is_live());
     }
 
     fn set_live(&self, is_live: bool) {
@@ -297,6 +307,7 @@ impl PeerRegistration {
     /// The state of the session has changed, and with it that of all tunnels behind it.
     pub fn state_changed(&self) {
         for tunnel in self.tunnels.values() {
+            tunnel.update_live();
             // Exchanges check for a successor now.
             tunnel.live().send_modify(|_| ());
             self.registry.changed(tunnel.told().agent.cluster());
@@ -322,7 +333,8 @@ impl PeerRegistration {
         if self.tunnels.len() >= SERVER_TUNNELS_MAX {
             return Err(TooManyTunnels);
         }
-        let (number, since) = (told.number, told.is_live.then(Instant::now));
+        let is_live = told.is_live && self.session.is_live();
+        let (number, since) = (told.number, is_live.then(Instant::now));
         let tunnel = TunnelAtPeer(Arc::new(SharedTunnelAtPeer {
             session: self.session.clone(),
             ticket: self.registry.next_ticket(),

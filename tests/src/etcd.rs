@@ -326,6 +326,17 @@ impl EtcdCluster {
         panic!("no member of etcd leads");
     }
 
+    /// Returns true if every member answers and knows a leader.
+    pub async fn is_whole(&self) -> bool {
+        let client = self.client(&Scope::here());
+        for endpoint in self.endpoints() {
+            if !client.status(&endpoint).await.is_ok_and(|status| status.has_leader) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Calls a method of a member by etcd's API in JSON, and returns the answer.
     async fn post(&self, member: usize, method: &str, body: &Value) -> Value {
         let (address, ca, body) = (self.address(member), self.authority.certificate_pem(), body.to_string());

@@ -26,8 +26,7 @@ mod secrets;
 mod tombolo;
 
 pub use agents::{Agent, ApiServer};
-pub(crate) use ask::plain;
-pub use ask::{Reply, ask, ask_raw, is_ready, parts_ready};
+pub use ask::{Reply, ask, ask_raw, is_ready, parts_ready, plain};
 pub use peer::Peer;
 pub use ports::free_port;
 

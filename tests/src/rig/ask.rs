@@ -102,7 +102,7 @@ pub async fn parts_ready(probes: SocketAddr) -> String {
 ///
 /// # Errors
 /// Where nobody answers.
-pub(crate) async fn plain(address: SocketAddr, path: &str) -> io::Result<String> {
+pub async fn plain(address: SocketAddr, path: &str) -> io::Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;

@@ -20,6 +20,7 @@ mod moving_records;
 mod peer_port;
 mod revocations;
 mod servers;
+mod soak;
 mod tunnels;
 
 /// A request that reaches the fake API server of `edge-a`, and its answer there: the fake knows no path.

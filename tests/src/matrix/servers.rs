@@ -78,7 +78,7 @@ impl SharedServers {
         format!("servers: [\"{SERVER}:{second}\", \"{SERVER}:{third}\"]\n")
     }
 
-    /// Makes a fault.
+    /// Makes a fault of servers or of etcd.
     ///
     /// # Errors
     /// [`FaultUnavailable`], which says what is missing.

@@ -53,7 +53,7 @@ struct RandomCallers {
     begun: AtomicUsize,
 }
 
-/// A request that failed.
+/// A request whose caller got an error.
 struct Failure {
     began: Instant,
     ended: Instant,

@@ -19,7 +19,7 @@ use super::{HANGS_AFTER, Spread};
 /// The pause after a break and after a refusal; client-go's first one.
 const PAUSE: Duration = Duration::from_millis(800);
 
-/// Watchers of one collection.
+/// Several watchers of one collection.
 pub(super) struct Watchers {
     running: JoinSet<Watcher>,
     /// The version of the last change, once it is known.

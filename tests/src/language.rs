@@ -23,6 +23,7 @@ const FOLDERS: &[&str] = &[
     "policy",
     "proto",
     "records",
+    "api-servers",
     "sys",
     "tests",
     "transport",

@@ -22,7 +22,6 @@ mod probing;
 mod request_body;
 mod resend;
 mod response_body;
-mod server_certificate;
 mod serving_certificates;
 mod socket;
 mod tls;

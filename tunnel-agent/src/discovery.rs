@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use api_servers::list::list_version;
 use daemon::Scope;
 use futures::future::{join, join_all};
 use policy::{Host, ServiceName, Target, TargetEntry};
@@ -23,7 +24,6 @@ mod error;
 mod kubeadm;
 mod refresh;
 mod services;
-mod slices;
 mod source;
 mod tenants;
 
@@ -191,7 +191,7 @@ impl Discovery {
             Ok(answer) => Ok(SourceAnswer {
                 endpoints: source.read(&answer)?,
                 services: source.services(&answer)?,
-                version: source::list_version(&answer),
+                version: list_version(&answer),
             }),
             Err(DocumentError::Status(status)) if source.is_optional() && status.is_client_error() => {
                 debug!(%status, "the cluster does not name its control plane's endpoint; {}", source.advice());

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
+use api_servers::is_ready;
+use api_servers::readiness::READYZ;
 use bytes::Bytes;
 use daemon::Scope;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use http::Request;
 use http::uri::PathAndQuery;
-use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep_until, timeout};
@@ -21,9 +23,6 @@ use super::endpoints::PROBE_MAX;
 use super::request_body::{Progress, RequestBody};
 use super::serving_certificates::ServingCertificates;
 use crate::config::API_SERVERS_MAX;
-
-/// Path of a probe. An agent that may not request it gets a refusal from an API server that is alive.
-const READYZ: &str = "/readyz";
 
 /// Largest answer to a probe. Real ones are smaller.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -110,7 +109,7 @@ async fn request_readyz(
         Connection::Http1(connection) => connection.send(request).await,
     };
     let response = response.ok()?;
-    let is_ready = is_alive(response.status());
+    let is_ready = is_ready(response.status());
     let is_complete = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.is_ok();
     let is_reusable = is_complete
         && match &mut connection {
@@ -118,10 +117,4 @@ async fn request_readyz(
             Connection::Http1(connection) => connection.ready().await,
         };
     Some((is_reusable.then_some(connection), is_ready))
-}
-
-/// Returns true if the status shows an API server that is ready, or one that is alive enough to authenticate
-/// and refuse the agent.
-fn is_alive(status: StatusCode) -> bool {
-    status.is_success() || status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN
 }

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
+use api_servers::ServerCertificateVerifier;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
 use rustls::version::{TLS12, TLS13};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tracing::{info, warn};
 
 use super::material::{CredentialError, Material};
-use super::server_certificate::{NotACa, ServerCertificateVerifier};
 use crate::clock::Clock;
 
 pub(super) const HTTP_2: &[u8] = b"h2";
@@ -30,7 +29,10 @@ impl TlsConfigs {
     pub(super) fn new(material: &Material, clock: &Clock) -> Result<Self, CredentialError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let mut verifier = ServerCertificateVerifier::new(provider.signature_verification_algorithms);
-        trust_bundle(&mut verifier, material)?;
+        let source = &material.ca_source;
+        verifier
+            .trust_bundle(&material.ca, source)
+            .map_err(|_| CredentialError::NotPem { what: "CA certificate", found_in: source.clone() })?;
         let builder = ClientConfig::builder_with_details(provider, Arc::new(clock.clone()))
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(CredentialError::Tls)?
@@ -59,39 +61,6 @@ impl TlsConfigs {
         };
         Ok(Self { pooled: with(&[HTTP_2, HTTP_1_1]), upgrade: with(&[HTTP_1_1]) })
     }
-}
-
-/// Trusts every certificate of the bundle that can be read. One that cannot be read is skipped, as Go's clients
-/// do, because a bundle may hold certificates of many years.
-fn trust_bundle(
-    verifier: &mut ServerCertificateVerifier,
-    material: &Material,
-) -> Result<(), CredentialError> {
-    let bundle = &material.ca_source;
-    for (index, certificate) in CertificateDer::pem_slice_iter(&material.ca).enumerate() {
-        let number = index + 1;
-        let Ok(certificate) = certificate else {
-            warn!(%bundle, number, "a certificate of the API server's CA bundle is not PEM and is skipped");
-            continue;
-        };
-        match verifier.trust(certificate) {
-            Ok(Ok(())) => {}
-            // Most likely it was given for that.
-            Ok(Err(NotACa::Leaf)) => {
-                info!(%bundle, number, "a certificate of the API server's CA bundle is trusted as that server's own alone");
-            }
-            Ok(Err(why)) => {
-                warn!(%bundle, number, %why, "a certificate of the API server's CA bundle is not trusted as a CA");
-            }
-            Err(why) => {
-                warn!(%bundle, number, %why, "a certificate of the API server's CA bundle is skipped");
-            }
-        }
-    }
-    if verifier.is_empty() {
-        return Err(CredentialError::NotPem { what: "CA certificate", found_in: bundle.clone() });
-    }
-    Ok(())
 }
 
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {

@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
+use api_servers::ServerCertificateError;
 use proto::AbortCode;
 use rustls::{AlertDescription, CertificateError, Error};
 
 use super::error::ApiServerError;
 use super::material::ApiServerAddress;
-use super::server_certificate::ServerCertificateError;
 
 /// The error of a handshake that failed.
 pub(super) fn handshake_error(target: &ApiServerAddress, error: io::Error) -> ApiServerError {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use api_servers::list::{list_version, watch_path};
+use api_servers::slices;
 use policy::{ServiceName, Target};
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -13,8 +15,6 @@ use tracing::{debug, warn};
 
 use super::error::{DiscoveryError, FailureLog};
 use super::refresh::{self, ANSWER_BYTES_MAX, RETRY_EVERY, WatchOutcome, pause_after};
-use super::slices;
-use super::source::{list_version, watch_path};
 use crate::apiserver::{ApiServer, DocumentError};
 use crate::guard::services::{Backends, Services};
 use crate::metrics::{self, DiscoveryOutcome};

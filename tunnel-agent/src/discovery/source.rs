@@ -2,18 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use api_servers::list::{KUBERNETES_SLICES, percent_encoded, watch_path};
+use api_servers::slices;
 use policy::ServiceName;
-use serde::Deserialize;
 
 use super::error::DiscoveryError;
-use super::{kubeadm, slices, tenants};
+use super::{kubeadm, tenants};
 use crate::config::{TenantKind, Tenants};
 use crate::guard::services::Backends;
-
-/// Only the EndpointSlice of the Service `kubernetes`, which API servers keep themselves, so that RBAC can
-/// name it.
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
-                      ?fieldSelector=metadata.name%3Dkubernetes";
 
 /// The ConfigMap that kubeadm shows to every node that joins.
 const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
@@ -34,22 +30,11 @@ pub(super) enum Source {
     Tenants(Tenants),
 }
 
-#[derive(Deserialize)]
-struct VersionedList {
-    metadata: Option<ListMetadata>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMetadata {
-    resource_version: Option<String>,
-}
-
 impl Source {
     /// The path to request, with its query.
     pub(super) fn path(&self) -> String {
         match self {
-            Self::Slices => SLICES.to_owned(),
+            Self::Slices => KUBERNETES_SLICES.to_owned(),
             Self::ClusterInfo => CLUSTER_INFO.to_owned(),
             Self::KubeadmConfig => KUBEADM_CONFIG.to_owned(),
             Self::Tenants(Tenants { kind, namespace, label_selector, port: _ }) => {
@@ -127,27 +112,6 @@ impl Source {
     }
 }
 
-/// The path of a watch of the list at `path`, which has a query.
-pub(super) fn watch_path(path: &str, version: &str, seconds: u64) -> String {
-    let version = percent_encoded(version);
-    format!("{path}&watch=true&resourceVersion={version}&timeoutSeconds={seconds}")
-}
-
-/// The version of a list. Empty, which means any version, if it has none.
-pub(super) fn list_version(answer: &[u8]) -> String {
-    let versioned: Option<VersionedList> = serde_json::from_slice(answer).ok();
-    versioned.and_then(|versioned| versioned.metadata?.resource_version).unwrap_or_default()
-}
-
-/// Encodes a text for a query. Only unreserved characters stay (RFC 3986, section 2.3).
-fn percent_encoded(text: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(escape).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,11 +132,5 @@ mod tests {
         let watch = format!("{expected}&watch=true&resourceVersion=7&timeoutSeconds=60");
         assert_eq!(source.watch("7", 60), Some(watch));
         assert!(source.path().parse::<http::Uri>().is_ok());
-    }
-
-    #[test]
-    fn a_list_has_a_version() {
-        assert_eq!(list_version(br#"{"metadata":{"resourceVersion":"17"},"items":[]}"#), "17");
-        assert_eq!(list_version(b"{}"), "");
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use api_servers::slices::joined;
 use policy::{ServiceName, Target};
 use serde::Deserialize;
 
-use super::slices::joined;
 use crate::guard::services::Backends;
 
 #[derive(Deserialize)]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 17] = [
+const OURS: [&str; 18] = [
     "sys",
     "proto",
     "policy",
@@ -15,6 +15,7 @@ const OURS: [&str; 17] = [
     "audit",
     "etcd",
     "records",
+    "api-servers",
     "tunnel-server",
     "tunnel-agent",
     "cli",

@@ -1,4 +1,4 @@
-//! Verifies the API server's certificate as Go's clients do: by the CA certificates that the agent was given, or
+//! Verifies the API server's certificate as Go's clients do: by the CA certificates that a program was given, or
 //! because it is one of these certificates itself.
 
 use std::fmt;
@@ -9,7 +9,9 @@ use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_na
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
+use tracing::{info, warn};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::X509Version;
@@ -18,7 +20,7 @@ use x509_parser::x509::X509Version;
 const RSA_BITS_MIN: usize = 2048;
 
 /// Verifies the API server's certificate.
-pub(super) struct ServerCertificateVerifier {
+pub struct ServerCertificateVerifier {
     cas: Vec<Ca>,
     /// Every certificate that was given. Each is trusted as the server's own certificate.
     pins: Vec<CertificateDer<'static>>,
@@ -43,7 +45,7 @@ struct ValidityPeriod {
 /// A reason why a certificate of the bundle cannot sign others, so it is trusted as the server's own
 /// certificate alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotACa {
+enum NotACa {
     /// It says that it is not a CA, as a server's own certificate does.
     #[error("it says that it is no CA")]
     Leaf,
@@ -61,11 +63,16 @@ pub(super) enum NotACa {
 /// A certificate cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not a certificate that can be read")]
-pub(super) struct Unreadable;
+struct Unreadable;
+
+/// No certificate of a bundle can be read, so no server can be verified.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} has no CA certificate in PEM")]
+pub struct BundleError(pub String);
 
 /// A reason for refusing the server's certificate that the TLS library has no word for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ServerCertificateError {
+pub enum ServerCertificateError {
     /// The CA that signed it has expired.
     #[error("the CA that signed the server's certificate has expired")]
     CaExpired,
@@ -81,15 +88,50 @@ pub(super) enum ServerCertificateError {
 }
 
 impl ServerCertificateVerifier {
-    pub(super) fn new(algorithms: WebPkiSupportedAlgorithms) -> Self {
+    /// A verifier that trusts nothing yet.
+    #[must_use]
+    pub fn new(algorithms: WebPkiSupportedAlgorithms) -> Self {
         Self { cas: Vec::new(), pins: Vec::new(), algorithms }
     }
 
+    /// Trusts every certificate of the PEM bundle that can be read, which is at `source`. One that cannot be
+    /// read is skipped, as Go's clients do, because a bundle may hold certificates of many years.
+    ///
+    /// # Errors
+    /// [`BundleError`] if nothing is trusted.
+    pub fn trust_bundle(&mut self, pem: &[u8], source: &str) -> Result<(), BundleError> {
+        for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
+            let number = index + 1;
+            let Ok(certificate) = certificate else {
+                warn!(
+                    bundle = source,
+                    number, "a certificate of the API server's CA bundle is not PEM and is skipped"
+                );
+                continue;
+            };
+            match self.trust(certificate) {
+                Ok(Ok(())) => {}
+                // Most likely it was given for that.
+                Ok(Err(NotACa::Leaf)) => {
+                    info!(
+                        bundle = source,
+                        number,
+                        "a certificate of the API server's CA bundle is trusted as that server's own alone"
+                    );
+                }
+                Ok(Err(why)) => {
+                    warn!(bundle = source, number, %why, "a certificate of the API server's CA bundle is not trusted as a CA");
+                }
+                Err(why) => {
+                    warn!(bundle = source, number, %why, "a certificate of the API server's CA bundle is skipped");
+                }
+            }
+        }
+        if self.pins.is_empty() { Err(BundleError(source.to_owned())) } else { Ok(()) }
+    }
+
     /// Trusts a certificate of the bundle: as a CA if it is one, and as the server's own in any case.
-    pub(super) fn trust(
-        &mut self,
-        certificate: CertificateDer<'static>,
-    ) -> Result<Result<(), NotACa>, Unreadable> {
+    fn trust(&mut self, certificate: CertificateDer<'static>) -> Result<Result<(), NotACa>, Unreadable> {
         let (rest, parsed) = X509Certificate::from_der(&certificate).map_err(|_| Unreadable)?;
         if !rest.is_empty() {
             return Err(Unreadable);
@@ -100,11 +142,6 @@ impl ServerCertificateVerifier {
             .map(|anchor| self.cas.push(Ca { certificate: certificate.clone(), anchor, validity }));
         self.pins.push(certificate);
         Ok(as_ca)
-    }
-
-    /// Returns true if nothing is trusted, so no server can be verified.
-    pub(super) fn is_empty(&self) -> bool {
-        self.pins.is_empty()
     }
 
     fn verify_pinned(&self, shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {

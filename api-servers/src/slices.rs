@@ -14,9 +14,9 @@ struct SliceList {
 }
 
 /// One slice of the endpoints of a Service.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Slice {
+pub struct Slice {
     address_type: String,
     #[serde(default)]
     endpoints: Option<Vec<Endpoint>>,
@@ -24,20 +24,20 @@ pub(super) struct Slice {
     ports: Option<Vec<SlicePort>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Endpoint {
     addresses: Vec<String>,
     #[serde(default)]
     conditions: Conditions,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct Conditions {
     /// Absent means ready, by the API's definition.
     ready: Option<bool>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct SlicePort {
     name: Option<String>,
     protocol: Option<String>,
@@ -45,20 +45,24 @@ struct SlicePort {
 }
 
 /// Parses a list of slices.
-pub(super) fn parse(answer: &[u8]) -> Result<Vec<Slice>, serde_json::Error> {
+///
+/// # Errors
+/// The answer is not such a list.
+pub fn parse(answer: &[u8]) -> Result<Vec<Slice>, serde_json::Error> {
     serde_json::from_slice(answer).map(|SliceList { items }| items)
 }
 
 /// Returns true if a port of a Service or a slice is a TCP port. An absent protocol means TCP, by the API's
 /// definition.
-pub(super) fn is_tcp(protocol: Option<&str>) -> bool {
+#[must_use]
+pub fn is_tcp(protocol: Option<&str>) -> bool {
     protocol.is_none_or(|protocol| protocol == "TCP")
 }
 
 impl Slice {
     /// The addresses of ready endpoints, with the number that the TCP port `name` has there. Only the first
     /// address of an endpoint counts. A slice of DNS names gives none.
-    pub(super) fn ready(&self, name: &str) -> impl Iterator<Item = SocketAddr> {
+    pub fn ready(&self, name: &str) -> impl Iterator<Item = SocketAddr> {
         let is_named = |port: &&SlicePort| {
             port.name.as_deref().unwrap_or_default() == name && is_tcp(port.protocol.as_deref())
         };
@@ -73,7 +77,10 @@ impl Slice {
 }
 
 /// `host:port` of every ready endpoint, sorted and without duplicates.
-pub(super) fn endpoints(answer: &[u8]) -> Result<Vec<String>, serde_json::Error> {
+///
+/// # Errors
+/// The answer is not a list of slices.
+pub fn endpoints(answer: &[u8]) -> Result<Vec<String>, serde_json::Error> {
     let mut endpoints: Vec<String> = parse(answer)?.iter().flat_map(slice_endpoints).collect();
     endpoints.sort_unstable();
     endpoints.dedup();
@@ -92,7 +99,8 @@ fn slice_endpoints(slice: &Slice) -> Vec<String> {
 }
 
 /// `host:port`, with an IPv6 address in brackets.
-pub(super) fn joined(address: &str, port: u16) -> String {
+#[must_use]
+pub fn joined(address: &str, port: u16) -> String {
     match address.parse::<Ipv6Addr>() {
         Ok(address) => format!("[{address}]:{port}"),
         Err(_) => format!("{address}:{port}"),

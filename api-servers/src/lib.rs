@@ -1,4 +1,4 @@
-//! What says which API servers a cluster has, and which of them may be asked: EndpointSlices, the
+//! Tells which API servers a cluster has, and which of them may be asked: by EndpointSlices, the
 //! certificates that they show, and their readiness.
 //!
 //! It parses and verifies. Its users connect and send.

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-/// Path of a probe. Whoever may not request it gets a refusal from an API server that is alive.
+/// Path of a probe. A client that may not request it gets a refusal from an API server that is alive.
 pub const READYZ: &str = "/readyz";
 
 /// Returns true if the status of an answer to [`READYZ`] shows an API server that is ready, or one that is

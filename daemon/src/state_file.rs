@@ -10,7 +10,7 @@ macro_rules! state_files {
         }
 
         impl StateFile {
-            /// Every state file of both daemons, in the order of `docs/security.md`.
+            /// Every state file of all daemons, in the order of `docs/security.md`.
             pub const ALL: &'static [Self] = &[$(Self::$file,)*];
 
             /// The name of the file in the state directory.
@@ -69,6 +69,10 @@ state_files! {
     Servers = "servers.list",
         without_it: "the next start dials the configured servers only, until one of them sends the list again",
         remedy: "nothing is to be done while one of the configured servers answers";
+    /// The API servers that a load balancer of a worker knows.
+    ApiServers = "api-servers.json",
+        without_it: "only the API servers of the configuration are tried, until one of them has sent the list again",
+        remedy: "nothing is to be done while one of the configured API servers answers";
 }
 
 #[cfg(test)]

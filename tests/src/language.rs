@@ -24,6 +24,7 @@ const FOLDERS: &[&str] = &[
     "proto",
     "records",
     "api-servers",
+    "node-lb",
     "sys",
     "tests",
     "transport",

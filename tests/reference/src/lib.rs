@@ -40,7 +40,7 @@ pub fn compare(name: &str, text: &str) {
     assert!(
         committed == text,
         "{FOLDER}/{name} is not as the code says, from line {line} on. Run: {WRITE}=1 cargo test -p daemon -p policy \
-         -p tunnel-agent -p tunnel-server -p cli reference"
+         -p tunnel-agent -p tunnel-server -p node-lb -p cli reference"
     );
 }
 

@@ -12,7 +12,10 @@ pub const CRATES: &[Layer] = &[
     Layer { name: "releases", members: &[built("sbom")] },
     // Knows nothing of the project: TCP, QUIC and a peer's programs suffer the same link.
     Layer { name: "faults", members: &[built("linksim")] },
-    Layer { name: "programs", members: &[built("tunnel-server"), built("tunnel-agent"), built("cli")] },
+    Layer {
+        name: "programs",
+        members: &[built("tunnel-server"), built("tunnel-agent"), built("node-lb"), built("cli")],
+    },
     // Its connections are tasks of a scope, as all others.
     Layer { name: "database client", members: &[built("etcd")] },
     Layer {
@@ -93,6 +96,19 @@ pub const LAYERED_CRATES: &[LayeredCrate] = &[
             },
         ],
     },
+    LayeredCrate {
+        krate: "node-lb",
+        layers: &[
+            Layer { name: "application", members: &[built("app")] },
+            // Callers are served without knowing how API servers are found.
+            Layer { name: "callers and sources", members: &[built("relay"), built("discovery")] },
+            Layer { name: "probes", members: &[built("probing"), built("metrics")] },
+            Layer { name: "API servers in use", members: &[built("http_client"), built("balancer")] },
+            Layer { name: "files", members: &[built("tls")] },
+            Layer { name: "configuration", members: &[built("config")] },
+            Layer { name: "foundation", members: &[built("members"), built("random"), built("copy")] },
+        ],
+    },
 ];
 
 /// The modules that a `main.rs` may name.
@@ -133,6 +149,7 @@ pub const PRODUCTS: &[&str] = &[
     "api-servers",
     "tunnel-server",
     "tunnel-agent",
+    "node-lb",
     "cli",
 ];
 
@@ -239,6 +256,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "etcd",
             "tunnel-server",
             "tunnel-agent",
+            "node-lb",
         ],
         files: &[],
         why: "products start no other program",
@@ -255,6 +273,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "etcd",
             "tunnel-server",
             "tunnel-agent",
+            "node-lb",
         ],
         files: &[],
         why: "products start no other program",
@@ -267,7 +286,7 @@ pub const STATUS_FILES: &[&str] =
 
 /// The crates of which only [`STATUS_FILES`] may write a `Status`. People's command may read one.
 pub const WITHOUT_STATUS: &[&str] =
-    &["proto", "policy", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent"];
+    &["proto", "policy", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent", "node-lb"];
 
 /// A crate whose top-level modules form layers.
 #[derive(Debug, Clone, Copy)]

@@ -105,7 +105,7 @@ async fn every_metric_is_described_documented_and_passes_promtool() {
     counts(&rig, agent.probes, "tombolo_agent_discoveries_total{outcome=\"ok\"}", 1.0).await;
 
     for (probes, sections) in
-        [(rig.probes(), ["## Server", "## Both"]), (agent.probes, ["## Agent", "## Both"])]
+        [(rig.probes(), ["## Server", "## All"]), (agent.probes, ["## Agent", "## All"])]
     {
         let answer = rig.metrics(probes).await;
         let found = Exposition::of(&answer);
@@ -132,7 +132,7 @@ async fn every_metric_is_described_documented_and_passes_promtool() {
 
 #[test]
 fn alerts_speak_of_metrics_that_exist() {
-    let documented = documented(&["## Server", "## Agent", "## Both"]);
+    let documented = documented(&["## Server", "## Agent", "## Load balancer", "## All"]);
     let words = ALERTS.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let named: BTreeSet<&str> = words.filter(|word| word.starts_with("tombolo_")).collect();
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 18] = [
+const OURS: [&str; 19] = [
     "sys",
     "proto",
     "policy",
@@ -18,6 +18,7 @@ const OURS: [&str; 18] = [
     "api-servers",
     "tunnel-server",
     "tunnel-agent",
+    "node-lb",
     "cli",
     "linksim",
     "reference",

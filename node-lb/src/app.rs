@@ -1,0 +1,99 @@
+//! Builds the load balancer from its configuration, and runs it.
+
+use std::net::SocketAddr;
+
+use daemon::{BindError, BoundProbes, Failure, Metrics, Probes, Product, Readiness, Scope, StateDir};
+
+use crate::balancer::Balancer;
+use crate::config::Config;
+use crate::discovery::Discovery;
+use crate::relay::{self, BoundRelay};
+use crate::tls::Tls;
+use crate::{metrics, probing};
+
+/// The names of this program.
+pub const PRODUCT: Product =
+    Product { name: "node-lb", metrics_prefix: "tombolo_lb", version: env!("CARGO_PKG_VERSION") };
+
+/// A load balancer that has read its files, and bound its addresses.
+#[derive(Debug)]
+pub struct Bound {
+    probes: BoundProbes,
+    relays: Vec<BoundRelay>,
+    balancer: Balancer,
+    tls: Tls,
+    discovery: Discovery,
+}
+
+impl Bound {
+    /// Reads the CA and the state file, and binds all addresses. No network is used.
+    ///
+    /// # Errors
+    /// [`Failure`], whose cause names what is wrong and what to do.
+    pub fn bind(config: Config, metrics: &Metrics) -> Result<Self, Failure> {
+        let Config { seeds, listen, listens_as_configured, tls, state_dir, probes_listen, .. } = config;
+        let readiness = Readiness::new();
+        let balancer = Balancer::new(readiness.clone());
+        let has_certificate_file = tls.certificate.is_some();
+        let tls = Tls::load(tls).map_err(Failure::misconfigured)?;
+        let state = StateDir::open(&state_dir)?;
+        let relays = bind_relays(&listen, listens_as_configured)?;
+        let probes = Probes::bind(probes_listen, readiness, metrics.clone())?;
+        metrics::observe(metrics, &balancer, has_certificate_file);
+        let own_address = relays.first().map_or(listen[0], BoundRelay::address);
+        let discovery = Discovery::begin(balancer.clone(), tls.clone(), seeds, state, own_address);
+        Ok(Self { probes, relays, balancer, tls, discovery })
+    }
+
+    /// The addresses at which callers are accepted.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.relays.iter().map(BoundRelay::address).collect()
+    }
+
+    /// The address at which `/livez`, `/readyz` and `/metrics` answer.
+    #[must_use]
+    pub fn probes_address(&self) -> SocketAddr {
+        self.probes.address()
+    }
+
+    /// Runs until the drain has begun. Connections that are open then belong to the scope.
+    pub async fn run(self, scope: Scope) {
+        let Self { probes, relays, balancer, tls, discovery } = self;
+        probes.run(&scope);
+        scope.spawn_background(probing::run(balancer.clone(), tls.clone(), scope.clone()));
+        scope.spawn_background(tls.follow(scope.clone()));
+        discovery.run(&scope);
+        for relay in relays {
+            scope.spawn(relay.run(balancer.clone(), scope.clone()));
+        }
+        scope.draining().await;
+    }
+}
+
+/// Binds the addresses for callers. Of the defaults, those that this host does not have are left out, but not
+/// all.
+fn bind_relays(listen: &[SocketAddr], listens_as_configured: bool) -> Result<Vec<BoundRelay>, BindError> {
+    let mut relays = Vec::new();
+    for address in listen {
+        match BoundRelay::bind(*address) {
+            Ok(relay) => relays.push(relay),
+            Err(error) if !listens_as_configured && address.is_ipv6() && is_absent(&error) => {
+                relay::warn_not_bound(*address, &error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(relays)
+}
+
+/// Returns true if the host does not have the address, as one without IPv6.
+fn is_absent(error: &BindError) -> bool {
+    match error {
+        BindError::NotHere { .. } => true,
+        BindError::Refused { source, .. } => {
+            source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+        }
+        BindError::InUse { .. } | BindError::Forbidden { .. } => false,
+    }
+}

@@ -1,0 +1,32 @@
+//! The configuration file as it is written, before validation.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// The load balancer's own keys of the file. `daemon` reads the keys of every daemon.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawConfig {
+    /// The API servers to begin with, `HOST:PORT` each. They are tried for ever. The file, the flag or the variable has
+    /// to set it.
+    #[cfg_attr(test, schemars(length(min = 1, max = super::SEEDS_MAX)))]
+    pub(super) api_servers: Option<Vec<String>>,
+    /// PEM file with the CA of the cluster. Nothing is relayed to an address that shows no certificate of it.
+    #[cfg_attr(test, schemars(required))]
+    #[serde(rename = "caFile")]
+    pub(super) ca_file: Option<PathBuf>,
+    /// PEM file with the client certificate of the kubelet, by which the cluster's list of API servers is watched.
+    /// It may be absent until the kubelet has one. Without this key there is only what `apiServers` names.
+    pub(super) client_certificate_file: Option<PathBuf>,
+    /// PEM file with the key of the client certificate. The default is the file of the certificate.
+    pub(super) client_key_file: Option<PathBuf>,
+    /// Name or address that the certificates of API servers must bear.
+    #[cfg_attr(test, schemars(extend("default" = super::SERVER_NAME_DEFAULT)))]
+    pub(super) server_name: Option<String>,
+    /// Addresses of this host at which callers are accepted, `ADDRESS:PORT` each, of loopback only. Of the
+    /// defaults, those that this host does not have are left out.
+    #[cfg_attr(test, schemars(length(min = 1, max = super::LISTENERS_MAX), extend("default" = super::LISTEN_DEFAULT)))]
+    pub(super) listen: Option<Vec<String>>,
+}

@@ -1,0 +1,110 @@
+//! Validates the raw configuration. All defaults are here.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use daemon::config::{CommonDefaults, KeyError, RawCommon, RawLayout, bounded, socket_address};
+use rustls_pki_types::ServerName;
+
+use super::raw::RawConfig;
+use super::{Config, Flags, LISTEN_DEFAULT, LISTENERS_MAX, SEEDS_MAX, SERVER_NAME_DEFAULT, Seed, TlsFiles};
+
+/// The defaults for keys of every daemon. One thread relays more than a worker's programs ask for.
+pub(super) const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
+    state_dir: "/var/lib/tombolo/node-lb",
+    probes_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9092),
+    layout: RawLayout::PerCore,
+    threads: Some(1),
+};
+
+/// Longest DNS name (RFC 1035, section 2.3.4).
+const HOST_BYTES_MAX: usize = 253;
+
+/// The value of a missing key in an error.
+const NOTHING: &str = "nothing";
+
+pub(super) fn config(
+    common: RawCommon,
+    raw: RawConfig,
+    flags: &Flags,
+    directory: &Path,
+) -> Result<Config, KeyError> {
+    let RawConfig { api_servers, ca_file, client_certificate_file, client_key_file, server_name, listen } =
+        raw;
+    let common = common.resolve(&flags.shared, &COMMON_DEFAULTS, directory)?;
+    Ok(Config {
+        seeds: seeds(&flags.api_servers, api_servers)?,
+        listens_as_configured: listen.is_some(),
+        listen: self::listen(listen)?,
+        tls: tls(ca_file, client_certificate_file, client_key_file, server_name, directory)?,
+        state_dir: common.state_dir,
+        probes_listen: common.probes_listen,
+        drain_grace: common.drain_grace,
+        logs: common.logs,
+        layout: common.layout,
+    })
+}
+
+fn seeds(flags: &[String], raw: Option<Vec<String>>) -> Result<Vec<Seed>, KeyError> {
+    let named = if flags.is_empty() { raw.unwrap_or_default() } else { flags.to_vec() };
+    if named.is_empty() || named.len() > SEEDS_MAX {
+        let allowed = format!("1 to {SEEDS_MAX} of the form host:port");
+        return Err(KeyError::new("apiServers", format!("a list of {}", named.len()), allowed));
+    }
+    named.iter().map(|seed| parse_seed(seed)).collect()
+}
+
+fn parse_seed(text: &str) -> Result<Seed, KeyError> {
+    let refused = || KeyError::new("apiServers", text, "host:port, an IPv6 address in brackets");
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return if address.port() > 0 { Ok(Seed::Address(address)) } else { Err(refused()) };
+    }
+    let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
+    let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(refused)?;
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    if host.is_empty() || host.len() > HOST_BYTES_MAX || !host.bytes().all(is_letter) {
+        return Err(refused());
+    }
+    Ok(Seed::Name(host.to_owned(), port))
+}
+
+fn listen(raw: Option<Vec<String>>) -> Result<Vec<SocketAddr>, KeyError> {
+    let raw = raw.unwrap_or_else(|| LISTEN_DEFAULT.map(str::to_owned).to_vec());
+    bounded("listen", raw.len(), 1..=LISTENERS_MAX)?;
+    let address = |text: &String| {
+        let address = socket_address("listen", text)?;
+        if address.ip().is_loopback() {
+            return Ok(address);
+        }
+        let allowed =
+            "an address of loopback: other hosts are not to use this worker's way to its API servers";
+        Err(KeyError::new("listen", text, allowed))
+    };
+    raw.iter().map(address).collect()
+}
+
+fn tls(
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    server_name: Option<String>,
+    directory: &Path,
+) -> Result<TlsFiles, KeyError> {
+    let ca = ca.filter(|path| !path.as_os_str().is_empty());
+    let ca =
+        ca.ok_or_else(|| KeyError::new("caFile", NOTHING, "the path of a PEM file with the cluster's CA"))?;
+    if certificate.is_none() && key.is_some() {
+        let allowed = "a key together with clientCertificateFile";
+        return Err(KeyError::new("clientKeyFile", "a key without its certificate", allowed));
+    }
+    let name = server_name.unwrap_or_else(|| SERVER_NAME_DEFAULT.to_owned());
+    let server_name = ServerName::try_from(name.clone())
+        .map_err(|_| KeyError::new("serverName", &name, "a DNS name or an IP address"))?;
+    let certificate = certificate.map(|path| directory.join(path));
+    Ok(TlsFiles {
+        ca: directory.join(ca),
+        key: key.map(|path| directory.join(path)).or_else(|| certificate.clone()),
+        certificate,
+        server_name,
+    })
+}

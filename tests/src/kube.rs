@@ -19,6 +19,7 @@ pub mod controllers;
 mod files;
 pub mod kubeconfig;
 pub mod kubectl;
+mod masters;
 pub mod pods;
 
 use account::{AgentAccount, AgentAccountError};

@@ -27,6 +27,7 @@ pub mod kube;
 pub mod lab;
 pub mod language;
 pub mod layers;
+pub mod lb_cluster;
 pub mod listener;
 pub mod matrix;
 pub mod members;

@@ -1,0 +1,154 @@
+//! node-lb on the worker, with a state directory that outlives it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{LbCluster, until};
+use crate::binaries::binary;
+use crate::process::{Invocation, Process};
+use crate::scratch::Scratch;
+
+/// The address of node-lb on the worker.
+pub const LB: &str = "127.0.0.1:7443";
+
+/// The address of its probes.
+const PROBES: &str = "127.0.0.1:9092";
+
+/// Longest wait for an answer of the probes.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// node-lb with its files. The process ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "node-lb ends when this is dropped"]
+pub struct NodeLb {
+    process: Option<Process>,
+    home: Scratch,
+    network: PathBuf,
+    starts: usize,
+}
+
+impl NodeLb {
+    /// Writes the files of a node-lb on the worker that begins with these API servers, and starts it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start(cluster: &LbCluster, seeds: &[SocketAddr]) -> Self {
+        let home = Scratch::new("tombolo-node-lb-").expect("a folder");
+        let kubelet = cluster.kubelet();
+        fs::write(home.path().join("ca.crt"), cluster.edge.ca_pem()).expect("a file");
+        // As kubelet keeps both in one file.
+        let both = format!("{}{}", kubelet.certificate_pem, kubelet.key_pem);
+        fs::write(home.path().join("kubelet-client-current.pem"), both).expect("a file");
+        let network = cluster.worker.path().to_owned();
+        let mut lb = Self { process: None, home, network, starts: 0 };
+        lb.configure(seeds, "ca.crt");
+        lb.start_again().await;
+        lb
+    }
+
+    /// Writes the configuration anew, for the next start. `ca` is a file in the folder of the files.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn configure(&self, seeds: &[SocketAddr], ca: &str) {
+        let seeds: Vec<String> = seeds.iter().map(|seed| format!("\"{seed}\"")).collect();
+        let text = format!(
+            "apiVersion: tombolo.dev/v1alpha1\nkind: NodeLBConfig\napiServers: [{}]\ncaFile: {ca}\n\
+             clientCertificateFile: kubelet-client-current.pem\nstateDir: state\n",
+            seeds.join(", ")
+        );
+        fs::write(self.home.path().join("node-lb.yaml"), text).expect("a file");
+    }
+
+    /// Starts the process with the files as they are, and returns at once.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_again(&mut self) {
+        let config = self.home.path().join("node-lb.yaml");
+        let program = Invocation::of(binary("node-lb"))
+            .arguments(["--log-format=json".to_owned(), format!("--config={}", config.display())])
+            .in_network_namespace(Some(self.network.clone()));
+        self.starts += 1;
+        self.process = Some(Process::start(&program, &self.log_path()).await.expect("node-lb starts"));
+    }
+
+    /// Kills the process, as a reboot does.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Ends the process by SIGTERM, and returns its exit code.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub async fn stop(&mut self, limit: Duration) -> Option<i32> {
+        let process = self.process.take().expect("it runs");
+        process.stop(limit).await.expect("it ends").code()
+    }
+
+    /// Memory of the process that is in RAM now.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn resident_bytes(&self) -> u64 {
+        self.process.as_ref().expect("it runs").resident_bytes()
+    }
+
+    /// The log since the last start.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// The folder of the state file.
+    pub fn state(&self) -> PathBuf {
+        self.home.path().join("state")
+    }
+
+    /// The folder of the files.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// All metrics, or nothing if there is no answer.
+    pub async fn metrics(&self, cluster: &LbCluster) -> String {
+        let scrape = async {
+            let mut stream = TcpStream::connect(PROBES).await.ok()?;
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: lb\r\nconnection: close\r\n\r\n").await.ok()?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.ok()?;
+            Some(answer)
+        };
+        cluster
+            .on_worker
+            .run(async { timeout(ANSWER_MAX, scrape).await.ok().flatten().unwrap_or_default() })
+            .await
+    }
+
+    /// Waits until node-lb shows an API server in this state.
+    ///
+    /// # Panics
+    /// If that does not come to pass.
+    pub async fn until_state(
+        &self,
+        cluster: &LbCluster,
+        api_server: SocketAddr,
+        state: &str,
+        limit: Duration,
+    ) {
+        let line =
+            format!("tombolo_lb_api_server_state{{api_server=\"{api_server}\",state=\"{state}\"}} 1\n");
+        let what = format!("{api_server} is {state}\n{}", self.log());
+        until(&what, limit, async || self.metrics(cluster).await.contains(&line).then_some(())).await;
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.home.path().join(format!("node-lb-{}.log", self.starts))
+    }
+}

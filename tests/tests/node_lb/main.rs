@@ -1,0 +1,4 @@
+//! node-lb on a worker, with three real API servers on masters of their own.
+
+mod faults;
+mod restarts;

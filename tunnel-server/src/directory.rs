@@ -94,6 +94,8 @@ struct SharedDirectory {
     age: Option<Arc<MemoryAge>>,
     /// The revisions that other servers have told.
     confirmations: Confirmations,
+    /// Held while clusters that were seen are written, so that none is written twice.
+    saving: tokio::sync::Mutex<()>,
     /// Most clusters that are remembered, including deleted ones whose names are still reserved.
     clusters_max: AtomicUsize,
 }
@@ -185,7 +187,8 @@ impl Directory {
         store.follow(Arc::<DirectoryMemory>::clone(&memory))?;
         let (confirmations, clusters_max) =
             (Confirmations::default(), AtomicUsize::new(CLUSTERS_MAX_DEFAULT));
-        Ok(Self(Arc::new(SharedDirectory { store, memory, age, confirmations, clusters_max })))
+        let saving = tokio::sync::Mutex::default();
+        Ok(Self(Arc::new(SharedDirectory { store, memory, age, confirmations, saving, clusters_max })))
     }
 
     /// Remembers at most `max` clusters from now on. More that are known already stay.
@@ -268,24 +271,40 @@ impl Directory {
         if is_first { SeenOutcome::First } else { SeenOutcome::Again }
     }
 
-    /// Writes the times at which clusters were last seen, and new clusters: after a first sighting, and at
-    /// the end.
+    /// Writes the clusters that were seen for the first time. One call writes for all that wait for it, so that many agents
+    /// that come at once cost a change for every [`RECORDS_AT_ONCE`] of them.
+    ///
+    /// # Errors
+    /// The system refused; the store is then as it was.
+    pub async fn save_new(&self) -> Result<(), StoreError> {
+        self.save_those(|member| {
+            !member.is_stored || (member.stored_last_seen.is_none() && member.last_seen.is_some())
+        })
+        .await
+    }
+
+    /// Writes the times at which clusters were last seen, too: at the end, and before an export.
     ///
     /// # Errors
     /// The system refused; the store is then as it was.
     pub async fn save(&self) -> Result<(), StoreError> {
-        for some in self.unsaved().chunks(RECORDS_AT_ONCE).map(<[Unsaved]>::to_vec) {
+        self.save_those(|member| {
+            !member.is_stored || member.last_seen.map(UnixSeconds::from) != member.stored_last_seen
+        })
+        .await
+    }
+
+    async fn save_those(&self, is_unsaved: impl Fn(&CachedCluster) -> bool) -> Result<(), StoreError> {
+        let _saving = self.0.saving.lock().await;
+        for some in self.unsaved(is_unsaved).chunks(RECORDS_AT_ONCE).map(<[Unsaved]>::to_vec) {
             self.change(move |transaction| write_meetings(transaction, &some)).await?;
         }
         Ok(())
     }
 
-    /// The clusters whose record or last time is not in the store yet.
-    fn unsaved(&self) -> Vec<Unsaved> {
+    fn unsaved(&self, is_unsaved: impl Fn(&CachedCluster) -> bool) -> Vec<Unsaved> {
         let cache = self.cache();
-        let changed = cache.clusters.iter().filter(|(_, member)| {
-            !member.is_stored || member.last_seen.map(UnixSeconds::from) != member.stored_last_seen
-        });
+        let changed = cache.clusters.iter().filter(|(_, member)| is_unsaved(member));
         let entry = |(cluster, member): (&ClusterId, &CachedCluster)| Unsaved {
             key: cluster.to_string(),
             record: Arc::clone(&member.record),

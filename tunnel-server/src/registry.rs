@@ -267,7 +267,15 @@ impl Registry {
         self.0.changes.subscribe()
     }
 
-    /// Writes the clusters that the registry has seen to the state directory.
+    /// Writes the clusters that the registry has seen for the first time.
+    ///
+    /// # Errors
+    /// `StoreError` if the records cannot be written.
+    pub async fn save_new(&self) -> Result<(), StoreError> {
+        self.0.directory.save_new().await
+    }
+
+    /// Writes the times at which clusters were last seen, too.
     ///
     /// # Errors
     /// `StoreError` if the state directory cannot be written.

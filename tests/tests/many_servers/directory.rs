@@ -13,8 +13,10 @@ use tests::etcd::EtcdCluster;
 use tokio::time::timeout;
 use tunnel_server::directory::{
     AddressRange, Agent, AgentCredential, ClusterSpecUpdate, Directory, IssuedChain, NAME_RESERVED, Revoked,
-    TokenRefused, UnixSeconds,
+    SeenOutcome, TokenRefused, UnixSeconds,
 };
+
+use crate::until;
 
 /// The beginning of all keys of the servers.
 pub(crate) const PREFIX: &str = "/tombolo/example.org/";
@@ -102,6 +104,31 @@ async fn servers_that_start_together_assign_no_address_twice() {
     let addresses: BTreeSet<IpAddr> = plans[0].values().copied().collect();
     assert_eq!((plans[0].len(), addresses.len()), (CLUSTERS, CLUSTERS));
     assert!(plans.iter().all(|plan| *plan == plans[0]), "all servers have one plan");
+}
+
+/// As after a restart of everything. Each agent's tunnel waits for its cluster to be stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clusters_that_are_seen_at_once_are_written_together() {
+    let (etcd, [one, two, _]) = servers().await;
+    let (before, now) = (etcd.revision().await, SystemTime::now());
+    let seen = |server: &Directory, at| {
+        (0..CLUSTERS)
+            .map(|number| server.mark_seen(&cluster(&format!("edge-{number}")), at))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&one, now), [SeenOutcome::First; CLUSTERS]);
+
+    join_all((0..CLUSTERS).map(|_| one.save_new())).await.into_iter().collect::<Result<(), _>>().unwrap();
+
+    // 50 clusters a change.
+    assert_eq!(etcd.revision().await - before, 3);
+    let last = cluster(&format!("edge-{}", CLUSTERS - 1));
+    until("the other server knows them", async || two.was_seen(&last)).await;
+    assert_eq!(seen(&two, now + TTL), [SeenOutcome::Again; CLUSTERS]);
+    two.save_new().await.unwrap();
+    assert_eq!(etcd.revision().await - before, 3, "a tunnel to another server is no news");
+    two.save().await.unwrap();
+    assert_eq!(etcd.revision().await - before, 6);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

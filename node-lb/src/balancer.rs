@@ -45,13 +45,15 @@ pub struct Join {
     pub others: usize,
 }
 
-/// An API server that was chosen for a connection.
+/// An API server that was chosen for a connection, which counts from now on until this is dropped. So many
+/// connections that are dialed at once do not all go to the same one.
 #[derive(Debug)]
 pub struct Chosen {
     /// The address that is to be dialed.
     pub address: SocketAddr,
     /// The counters of the API server.
     pub traffic: Arc<Traffic>,
+    _open: OpenConnection,
 }
 
 /// The report of health at `/readyz`.
@@ -141,7 +143,8 @@ impl Balancer {
     pub fn choose(&self, tried: &[SocketAddr]) -> Option<Chosen> {
         let mut members = self.members();
         let chosen = members.choose(tried, random)?;
-        Some(Chosen { address: chosen.address, traffic: Arc::clone(&chosen.traffic) })
+        let traffic = Arc::clone(&chosen.traffic);
+        Some(Chosen { address: chosen.address, _open: traffic.open(), traffic })
     }
 
     /// The same. Before any API server has shown its certificate this waits for one, as long as `limit`.
@@ -159,11 +162,11 @@ impl Balancer {
         timeout(limit, choosing).await.ok().flatten()
     }
 
-    /// Counts a connection to the API server. `None` if nothing may be relayed to it any more.
+    /// Returns true if bytes may be relayed to the API server: it has shown a certificate of the CA, and no other
+    /// since.
     #[must_use]
-    pub fn open(&self, chosen: &Chosen) -> Option<OpenConnection> {
-        let members = self.members();
-        members.get(chosen.address).filter(|member| member.has_proved()).map(|member| member.traffic.open())
+    pub fn has_proved(&self, address: SocketAddr) -> bool {
+        self.members().get(address).is_some_and(Member::has_proved)
     }
 
     /// Calls `read` with all API servers.
@@ -271,5 +274,29 @@ impl std::fmt::Debug for Balancer {
         f.debug_list()
             .entries(members.iter().map(|member: &Member| (member.address, member.grade())))
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_are_still_being_dialed_count() {
+        let balancer = Balancer::new(Readiness::new());
+        let addresses = [1_u8, 2].map(|last| SocketAddr::from(([10, 0, 0, last], 6443)));
+        balancer.name(Source::Slice, &addresses);
+        for address in addresses {
+            let answered = ProbeOutcome::Answered { is_ready: true, round_trip: Duration::ZERO };
+            balancer.probed(address, answered, Instant::now());
+        }
+
+        let chosen: Vec<Chosen> = (0..10).filter_map(|_| balancer.choose(&[])).collect();
+
+        for address in addresses {
+            assert_eq!(chosen.iter().filter(|chosen| chosen.address == address).count(), 5);
+        }
+        drop(chosen);
+        balancer.read(|members| assert!(members.iter().all(|member| member.traffic.connections() == 0)));
     }
 }

@@ -74,3 +74,54 @@ async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// More than the kernel holds for a reader that has not begun to read.
+    const LARGE_BYTES: usize = 16 * 1024 * 1024;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn every_byte_and_the_end_of_file_arrive_although_the_reader_is_slow() {
+        let ((mut caller, from), (to, mut api_server)) = (pair().await, pair().await);
+        let sent: Vec<u8> = (0..LARGE_BYTES).map(|at| (at % 251) as u8).collect();
+        let mut copied = 0;
+
+        let send = async {
+            caller.write_all(&sent).await.unwrap();
+            caller.shutdown().await.unwrap();
+        };
+        let receive = async {
+            let mut received = vec![0; 1000];
+            api_server.read_exact(&mut received).await.unwrap();
+            // The other side of the way back is still open.
+            api_server.read_to_end(&mut received).await.unwrap();
+            received
+        };
+        let (result, (), received) = tokio::join!(copy(&from, &to, |bytes| copied += bytes), send, receive);
+
+        result.unwrap();
+        assert!(received == sent && copied == LARGE_BYTES, "{} of {copied}", received.len());
+    }
+
+    #[tokio::test]
+    async fn a_reset_is_an_error_and_no_end_of_file() {
+        let ((caller, from), (to, api_server)) = (pair().await, pair().await);
+        caller.set_zero_linger().unwrap();
+        drop(caller);
+
+        copy(&from, &to, |_| {}).await.unwrap_err();
+
+        assert_eq!(api_server.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -74,7 +74,7 @@ fn write_states(lines: &mut Exposition, figures: &[Figures]) {
 }
 
 fn write_connections(lines: &mut Exposition, figures: &[Figures]) {
-    let help = "Connections of callers that are relayed to the API server now.";
+    let help = "Connections of callers that are relayed to the API server or dialed now.";
     let mut family = lines.gauge("tombolo_lb_connections", help);
     for one in figures {
         family.sample(&[("api_server", &one.address)], one.traffic.connections());

@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use crate::balancer::{Balancer, Chosen, Join};
 use crate::copy::copy;
-use crate::members::{ConnectionResult, OpenConnection, ProbeOutcome};
+use crate::members::{ConnectionResult, ProbeOutcome};
 use crate::probing::dial_failed;
 use crate::random::{random, random_below};
 
@@ -56,7 +56,6 @@ struct Relayed {
     caller: TcpStream,
     api_server: TcpStream,
     address: SocketAddr,
-    _open: OpenConnection,
     opened: Instant,
     /// Milliseconds from `opened` to the last byte in either direction.
     last_byte: AtomicU64,
@@ -91,14 +90,14 @@ async fn serve(connection: GuardedConnection, balancer: Balancer, scope: Scope) 
     let GuardedConnection { stream: caller, permit: _permit, handshake, .. } = connection;
     let cuts_and_connection = timeout(DIALS_MAX, connect(&balancer)).await.ok().flatten();
     drop(handshake);
-    let Some((api_server, chosen, open, cuts)) = cuts_and_connection else {
+    let Some((api_server, chosen, cuts)) = cuts_and_connection else {
         balancer.refused();
         // An end without a byte would look like an API server that closes.
         let _ = caller.set_zero_linger();
         return;
     };
     let (address, opened) = (chosen.address, Instant::now());
-    let relayed = Relayed { caller, api_server, address, _open: open, opened, last_byte: AtomicU64::new(0) };
+    let relayed = Relayed { caller, api_server, address, opened, last_byte: AtomicU64::new(0) };
     let result = relayed.run(&chosen, cuts, &balancer, &scope).await;
     chosen.traffic.count(result);
     if result == ConnectionResult::Moved {
@@ -106,7 +105,7 @@ async fn serve(connection: GuardedConnection, balancer: Balancer, scope: Scope) 
     }
 }
 
-type Connected = (TcpStream, Chosen, OpenConnection, watch::Receiver<u64>);
+type Connected = (TcpStream, Chosen, watch::Receiver<u64>);
 
 /// Dials API servers until one answers. `None` if none does.
 async fn connect(balancer: &Balancer) -> Option<Connected> {
@@ -116,9 +115,9 @@ async fn connect(balancer: &Balancer) -> Option<Connected> {
         // Before the dial, so that no cut is missed.
         let cuts = chosen.traffic.cuts();
         if let Some(stream) = dial(balancer, &chosen).await
-            && let Some(open) = balancer.open(&chosen)
+            && balancer.has_proved(chosen.address)
         {
-            return Some((stream, chosen, open, cuts));
+            return Some((stream, chosen, cuts));
         }
         tried.push(chosen.address);
         chosen = balancer.choose(&tried)?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use libc::socklen_t;
 
-/// The kernel's value for a connection without a measurement.
-const NONE: u32 = u32::MAX;
+/// The kernel's values for a connection without a measurement, and for a socket that listens.
+const NONE: [u32; 2] = [u32::MAX, 0];
 
 /// The shortest round trip of a connection within the kernel's window of some minutes. No process of either side
 /// has a part in it. `None` before the first measurement.
@@ -36,7 +36,7 @@ pub fn tcp_min_rtt(socket: impl AsFd) -> io::Result<Option<Duration>> {
     // SAFETY: all fields are integers, for which zeros are valid where an older kernel has written less.
     let info = unsafe { info.assume_init() };
     Ok(Some(info.tcpi_min_rtt)
-        .filter(|micros| *micros != NONE)
+        .filter(|micros| !NONE.contains(micros))
         .map(|micros| Duration::from_micros(micros.into())))
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 65] = [
+const COMMANDS: [&str; 67] = [
     "",
     "ca",
     "ca init",
@@ -69,6 +69,8 @@ const COMMANDS: [&str; 65] = [
     "server",
     "server export",
     "server import",
+    "server list",
+    "server remove",
     "completion",
 ];
 

@@ -272,7 +272,7 @@ impl Directory {
     }
 
     /// Writes the clusters that were seen for the first time. One call writes for all that wait for it, so that many agents
-    /// that come at once cost a change for every [`RECORDS_AT_ONCE`] of them.
+    /// that come at once cost a change for every 50 of them.
     ///
     /// # Errors
     /// The system refused; the store is then as it was.

@@ -28,7 +28,10 @@ mod server_id;
 pub use common::{
     CommonConfig, CommonDefaults, GRACE_SECONDS_MAX, RawCommon, RawLog, RawLogFormat, RawProbes,
 };
-pub use keys::{KeyError, RawLayout, RawRuntime, bounded, readable_file, seconds, socket_address};
+pub use keys::{
+    HOST_BYTES_MAX, KeyError, RawLayout, RawRuntime, bounded, host, host_and_port, readable_file, seconds,
+    socket_address,
+};
 pub use pem_error::describe_pem_error;
 pub use redact::redact;
 pub use server_id::{SERVER_ID_PLACEHOLDER, with_server_id};
@@ -94,6 +97,17 @@ pub enum LoadError {
         /// The fault, in one line.
         message: String,
     },
+}
+
+/// The reason why a daemon's configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read or parsed.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A value is missing or not allowed.
+    #[error(transparent)]
+    Key(#[from] KeyError),
 }
 
 /// A position in a file, displayed as `FILE:LINE:COLUMN`, both from 1; only `FILE` if the line is unknown.
@@ -251,6 +265,12 @@ fn check_key(
 
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Self {
+        Self::misconfigured(error)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
         Self::misconfigured(error)
     }
 }

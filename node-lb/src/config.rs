@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use daemon::args::SharedFlags;
-use daemon::config::{KeyError, LoadError};
-use daemon::{Failure, Layout, LogOptions};
+pub use daemon::config::ConfigError;
+use daemon::{Layout, LogOptions};
 use rustls_pki_types::ServerName;
 
 mod help;
@@ -92,17 +92,6 @@ pub struct TlsFiles {
     pub server_name: ServerName<'static>,
 }
 
-/// A configuration is not valid.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read or parsed.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// A key has a value that is not allowed.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-}
-
 impl Config {
     /// Loads the configuration from flags, environment and file.
     ///
@@ -114,12 +103,6 @@ impl Config {
         let (common, raw) = daemon::config::load_with_common(&path, KIND)?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         Ok(validate::config(common, raw, flags, directory)?)
-    }
-}
-
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Self {
-        Self::misconfigured(error)
     }
 }
 

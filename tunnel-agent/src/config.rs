@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use daemon::args::SharedFlags;
-use daemon::config::{KeyError, LoadError};
-use daemon::{Failure, Layout, LogOptions};
+pub use daemon::config::ConfigError;
+use daemon::{Layout, LogOptions};
 use policy::{Network, TargetEntry};
 use proto::{AllowList, ClusterId};
 use transport::Carrier;
@@ -255,17 +255,6 @@ pub enum ApiServers {
     Listed(Vec<SocketAddr>),
 }
 
-/// A configuration is not valid.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read or parsed.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// A key has a value that is not allowed.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-}
-
 impl Config {
     /// Loads the configuration from flags, environment and file.
     ///
@@ -289,12 +278,6 @@ impl Config {
         let listed = listed.iter().filter_map(|address| address.to_string().parse().ok());
         let advertised = self.advertise.iter().filter_map(|endpoint| endpoint.parse().ok());
         listed.chain(advertised).chain(self.targets.iter().cloned()).collect()
-    }
-}
-
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Self {
-        Self::misconfigured(error)
     }
 }
 

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use daemon::config::{CommonDefaults, KeyError, LoadError, RawCommon, RawLayout};
-use daemon::{Failure, Layout, LogOptions};
+pub use daemon::config::ConfigError;
+use daemon::config::{CommonDefaults, KeyError, RawCommon, RawLayout};
+use daemon::{Layout, LogOptions};
 
 mod admin;
 mod audit_log;
@@ -151,17 +152,6 @@ pub struct Config {
     pub layout: Layout,
 }
 
-/// The error for a configuration that is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read or parsed.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// A value is missing or not allowed.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-}
-
 impl Config {
     /// Loads the configuration from flags, environment and file, and reads the files that it names. Blocks.
     ///
@@ -290,12 +280,6 @@ fn client_roots(
         all = all.with(role, roots)?;
     }
     Ok(all)
-}
-
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Self {
-        Self::misconfigured(error)
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! Validates single values. Errors name the key, the value and the allowed values.
 
 use std::{
-    fmt::Display, net::SocketAddr, ops::RangeInclusive, path::Path, thread::available_parallelism,
+    fmt::Display,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    ops::RangeInclusive,
+    path::Path,
+    thread::available_parallelism,
     time::Duration,
 };
 
@@ -11,6 +15,9 @@ use super::redact::redact;
 use crate::bounded_file::read_bounded;
 use crate::exit_code::Failure;
 use crate::runtime::{Layout, THREADS_MAX};
+
+/// Longest DNS name (RFC 1035, section 2.3.4).
+pub const HOST_BYTES_MAX: usize = 253;
 
 /// A value that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -105,6 +112,40 @@ pub fn seconds(key: &str, value: u64, range: RangeInclusive<u64>) -> Result<Dura
 pub fn socket_address(key: &str, value: &str) -> Result<SocketAddr, KeyError> {
     let allowed = "an IP address and a port such as 127.0.0.1:9090 or [::1]:9090";
     value.parse().map_err(|_| KeyError::new(key, value, allowed))
+}
+
+/// Accepts a DNS name, or an IP address without brackets.
+///
+/// # Errors
+///
+/// The text is neither.
+pub fn host(key: &str, text: String) -> Result<String, KeyError> {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    let is_name = !text.is_empty() && text.len() <= HOST_BYTES_MAX && text.bytes().all(letters);
+    if is_name || text.parse::<IpAddr>().is_ok() {
+        return Ok(text);
+    }
+    Err(KeyError::new(key, text, "a DNS name or an IP address"))
+}
+
+/// Parses `host:port`, with an IPv6 address in brackets, which the returned host lacks. The port is not 0.
+///
+/// # Errors
+///
+/// The text is something else.
+pub fn host_and_port(key: &str, text: &str) -> Result<(String, u16), KeyError> {
+    let refused = || KeyError::new(key, text, "host:port, an IPv6 address in brackets");
+    let (host_text, port) = text.rsplit_once(':').ok_or_else(refused)?;
+    let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(refused)?;
+    if let Some(rest) = host_text.strip_prefix('[') {
+        let inner = rest.strip_suffix(']').ok_or_else(refused)?;
+        inner.parse::<Ipv6Addr>().map_err(|_| refused())?;
+        return Ok((inner.to_owned(), port));
+    }
+    if host_text.contains(':') {
+        return Err(refused());
+    }
+    Ok((host(key, host_text.to_owned())?, port))
 }
 
 /// Reads the file at `path`, at most `bytes_max`.

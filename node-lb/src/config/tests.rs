@@ -1,7 +1,7 @@
 //! Configurations that are valid, and the errors of others.
 
 use clap::CommandFactory;
-use daemon::config::RawCommon;
+use daemon::config::{KeyError, RawCommon};
 
 use super::raw::RawConfig;
 use super::*;

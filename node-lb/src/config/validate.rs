@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use daemon::config::{CommonDefaults, KeyError, RawCommon, RawLayout, bounded, socket_address};
+use daemon::config::{
+    CommonDefaults, KeyError, RawCommon, RawLayout, bounded, host_and_port, socket_address,
+};
 use rustls_pki_types::ServerName;
 
 use super::raw::RawConfig;
@@ -16,9 +18,6 @@ pub(super) const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
     layout: RawLayout::PerCore,
     threads: Some(1),
 };
-
-/// Longest DNS name (RFC 1035, section 2.3.4).
-const HOST_BYTES_MAX: usize = 253;
 
 /// The value of a missing key in an error.
 const NOTHING: &str = "nothing";
@@ -59,13 +58,8 @@ fn parse_seed(text: &str) -> Result<Seed, KeyError> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return if address.port() > 0 { Ok(Seed::Address(address)) } else { Err(refused()) };
     }
-    let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
-    let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(refused)?;
-    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    if host.is_empty() || host.len() > HOST_BYTES_MAX || !host.bytes().all(is_letter) {
-        return Err(refused());
-    }
-    Ok(Seed::Name(host.to_owned(), port))
+    let (host, port) = host_and_port("apiServers", text).map_err(|_| refused())?;
+    Ok(Seed::Name(host, port))
 }
 
 fn listen(raw: Option<Vec<String>>) -> Result<Vec<SocketAddr>, KeyError> {

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 
-use daemon::config::RawCommon;
+use daemon::config::{KeyError, RawCommon};
 
 use super::raw::RawConfig;
 use super::*;

@@ -1,10 +1,10 @@
 //! Validates the raw configuration. All defaults are here.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use daemon::config::{CommonDefaults, KeyError, RawCommon, RawLayout, bounded, seconds};
+use daemon::config::{CommonDefaults, KeyError, RawCommon, RawLayout, bounded, host, host_and_port, seconds};
 use policy::{Network, NotANetwork, NotATargetEntry, TargetEntry};
 use proto::cluster::is_dns_label;
 use proto::greeting::ENDPOINTS_MAX;
@@ -27,9 +27,6 @@ pub(super) const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
     layout: RawLayout::PerCore,
     threads: Some(1),
 };
-
-/// Longest DNS name (RFC 1035, section 2.3.4).
-const HOST_BYTES_MAX: usize = 253;
 
 /// The value of a missing key in an error.
 const NOTHING: &str = "nothing";
@@ -289,29 +286,5 @@ fn service_networks(raw: Vec<String>) -> Result<Vec<Network>, KeyError> {
 
 /// Parses `host:port`, with an IPv6 address in brackets.
 pub(super) fn address(key: &str, text: &str) -> Result<ServerAddress, KeyError> {
-    let refused = || KeyError::new(key, text, "host:port, an IPv6 address in brackets");
-    let (host_text, port) = text.rsplit_once(':').ok_or_else(refused)?;
-    let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(refused)?;
-    let host_text = match host_text.strip_prefix('[') {
-        None => host_text,
-        Some(rest) => {
-            let inner = rest.strip_suffix(']').ok_or_else(refused)?;
-            inner.parse::<Ipv6Addr>().map_err(|_| refused())?;
-            return Ok(ServerAddress { host: inner.to_owned(), port });
-        }
-    };
-    if host_text.contains(':') {
-        return Err(refused());
-    }
-    Ok(ServerAddress { host: host(key, host_text.to_owned())?, port })
-}
-
-/// Accepts a DNS name, or an IP address without brackets.
-fn host(key: &str, text: String) -> Result<String, KeyError> {
-    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    let is_name = !text.is_empty() && text.len() <= HOST_BYTES_MAX && text.bytes().all(letters);
-    if is_name || text.parse::<IpAddr>().is_ok() {
-        return Ok(text);
-    }
-    Err(KeyError::new(key, text, "a DNS name or an IP address"))
+    host_and_port(key, text).map(|(host, port)| ServerAddress { host, port })
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use clap::CommandFactory;
 use daemon::Rate;
 use daemon::args::SharedFlags;
+use daemon::config::LoadError;
 use jsonwebtoken::Algorithm;
 use proto::AllowList;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use daemon::config::{KeyError, socket_address};
+use daemon::config::{HOST_BYTES_MAX, KeyError, socket_address};
 use proto::cluster::is_dns_label;
 
 /// The value that an error shows for a missing key.
@@ -20,9 +20,6 @@ pub(super) const GROUPS_PREFIX: &str = "groupsPrefix";
 
 /// The address of the callers' and of the agents' listener, unless another is configured.
 pub(super) const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
-
-/// Longest DNS name (RFC 1035, section 2.3.4).
-const HOST_BYTES_MAX: usize = 253;
 
 /// Longest prefix of user or group names, in bytes.
 const PREFIX_BYTES_MAX: usize = 64;

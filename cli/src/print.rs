@@ -65,6 +65,11 @@ pub(crate) fn none() -> String {
     "<none>".to_owned()
 }
 
+/// A text that may be missing, in one cell of a table.
+pub(crate) fn or_none(text: &str) -> String {
+    if text.is_empty() { none() } else { text.to_owned() }
+}
+
 /// A list in one cell of a table.
 pub(crate) fn listed(names: &[String]) -> String {
     if names.is_empty() { none() } else { names.join(",") }

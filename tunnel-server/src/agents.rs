@@ -299,7 +299,7 @@ impl SharedAgentListener {
             self.links.open(agent.cluster().as_str(), carrier, move || metrics::link_figures(&tunnel))
         };
         if registration.is_first()
-            && let Err(error) = self.registry.save_new().await
+            && let Err(error) = self.registry.directory().save_new().await
         {
             warn!(error = %error_chain(&error), "could not save that a cluster was seen");
         }

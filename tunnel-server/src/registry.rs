@@ -267,15 +267,7 @@ impl Registry {
         self.0.changes.subscribe()
     }
 
-    /// Writes the clusters that the registry has seen for the first time.
-    ///
-    /// # Errors
-    /// `StoreError` if the records cannot be written.
-    pub async fn save_new(&self) -> Result<(), StoreError> {
-        self.0.directory.save_new().await
-    }
-
-    /// Writes the times at which clusters were last seen, too.
+    /// Writes the clusters that the registry has seen, and the times at which they were last seen.
     ///
     /// # Errors
     /// `StoreError` if the state directory cannot be written.

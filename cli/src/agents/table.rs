@@ -3,7 +3,7 @@
 use proto::admin::EnrolledAgent;
 use serde_json::{Value, json};
 
-use crate::print::{columns, none};
+use crate::print::{columns, none, or_none};
 
 /// The text of a cell whose value the server does not know.
 const UNKNOWN: &str = "<unknown>";
@@ -85,10 +85,6 @@ fn state(agent: &EnrolledAgent) -> &'static str {
         (false, true) => "ByHand",
         (false, false) => "Enrolled",
     }
-}
-
-fn or_none(text: &str) -> String {
-    if text.is_empty() { none() } else { text.to_owned() }
 }
 
 #[cfg(test)]

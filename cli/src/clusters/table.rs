@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use policy::may_advertise;
 use proto::admin::{Cluster, Health, Measurements, Tunnel};
 
-use crate::print::{listed, none};
+use crate::print::{listed, none, or_none};
 
 /// The space between two columns.
 const GAP: &str = "   ";
@@ -198,11 +198,6 @@ fn certificate_names(tunnel: &Tunnel) -> Vec<String> {
         each_once.push("...".to_owned());
     }
     each_once
-}
-
-/// A text that may be missing: a version from an agent that tells none, or a fact that another server does not tell.
-fn or_none(text: &str) -> String {
-    if text.is_empty() { none() } else { text.to_owned() }
 }
 
 /// The servers that have the cluster's tunnels, in the order of their IDs.

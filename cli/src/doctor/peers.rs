@@ -58,35 +58,31 @@ fn is_well_connected(server: &Server, report: &mut Report) -> bool {
         State::Unreachable => {
             let advice = "let it reach this server's peering.address, and read the logs of both";
             report.fail(CHECK, format!("{id} is registered, and has no session with this server"), advice);
-            return false;
         }
         State::Gone => {
             let advice = format!("start it, or remove it for good: tombolo server remove {id}");
             report.warn(CHECK, format!("{id} is not registered any more"), advice);
-            return false;
         }
         State::Behind | State::Stale => {
             let found = format!("{id} has no news from etcd");
             report.fail(CHECK, found, format!("check etcd from there: tombolo doctor server at {id}"));
-            return false;
         }
         State::NotReady => {
             report.warn(CHECK, format!("{id} is not ready"), "see its /readyz?verbose and its log");
-            return false;
         }
         State::Silent | State::Unspecified => {
             let advice = "see whether it is frozen, cut off or stopped, or upgrade it if its version is an earlier one";
             report.warn(CHECK, format!("{id} tells nothing, so nothing of it is compared"), advice);
-            return false;
         }
-        State::Ready | State::Draining => {}
+        State::Ready | State::Draining => {
+            let Some(ServerFigures { peers, peers_connected, .. }) = &server.told else { return true };
+            if peers_connected >= peers {
+                return true;
+            }
+            let found = format!("{id} has a session with {peers_connected} of {peers} other servers");
+            report.fail(CHECK, found, "let every server reach the peering.address of every other one");
+        }
     }
-    let Some(ServerFigures { peers, peers_connected, .. }) = &server.told else { return true };
-    if peers_connected >= peers {
-        return true;
-    }
-    let found = format!("{id} has a session with {peers_connected} of {peers} other servers");
-    report.fail(CHECK, found, "let every server reach the peering.address of every other one");
     false
 }
 

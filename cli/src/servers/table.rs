@@ -6,7 +6,7 @@ use proto::admin::server::State;
 use proto::admin::{Server, ServerFigures};
 use serde_json::{Value, json};
 
-use crate::print::{columns, none};
+use crate::print::{columns, none, or_none};
 
 /// Digits of an epoch that are shown; they tell the processes of one server apart.
 const EPOCH_DIGITS: usize = 8;
@@ -128,10 +128,6 @@ fn clock(ahead_ms: i64) -> String {
 
 fn first(text: &str, digits: usize) -> &str {
     text.get(..digits).unwrap_or(text)
-}
-
-fn or_none(text: &str) -> String {
-    if text.is_empty() { none() } else { text.to_owned() }
 }
 
 #[cfg(test)]

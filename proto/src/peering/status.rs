@@ -6,9 +6,6 @@ use std::time::Duration;
 use super::PeerMessageError;
 use crate::wire::{ServerStatus, server_status::Records};
 
-/// Digits of a digest that are shown to people.
-const DIGITS_SHOWN: usize = 12;
-
 /// The state of a server. It is shown, compared and measured, and no decision depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerStatus {
@@ -42,16 +39,6 @@ pub enum RecordsState {
 /// A SHA-256 of a file, by which servers compare theirs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileDigest(pub [u8; 32]);
-
-impl FileDigest {
-    /// The first digits, which people compare.
-    #[must_use]
-    pub fn short(&self) -> String {
-        let mut digits = self.to_string();
-        digits.truncate(DIGITS_SHOWN);
-        digits
-    }
-}
 
 impl fmt::Display for FileDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

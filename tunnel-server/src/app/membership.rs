@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use audit::Log;
 use daemon::{DrainHold, Failure, NotReady, Readiness, Scope};
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 use transport::Spawn;
 
@@ -88,12 +88,13 @@ impl Membership {
 /// Keeps this server unready until it has a session with each of the others, within bounds: without one, a caller's request
 /// would be parked for a cluster that is connected to another server.
 async fn join_others(own: OwnServer, not_ready: NotReady) {
-    let start = Instant::now();
-    while own.reach().missing > 0 && start.elapsed() < SESSIONS_WITHIN {
-        sleep(SESSIONS_EVERY).await;
-    }
-    let missing = own.reach().missing;
-    if missing > 0 {
+    let joining = async {
+        while own.reach().missing > 0 {
+            sleep(SESSIONS_EVERY).await;
+        }
+    };
+    if timeout(SESSIONS_WITHIN, joining).await.is_err() {
+        let missing = own.reach().missing;
         warn!(missing, "no session with other servers that are registered: serving without them");
     }
     drop(not_ready);

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ::tests::cpu_time::cpu_time;
 use ::tests::rig::Rig;
 use ::tests::scratch::Scratch;
 use clap::Args;
@@ -13,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::agents::{Agent, AgentError, OpenTunnel, issue};
 use crate::caller::Caller;
-use crate::process::{cpu_time, settled_bytes};
+use crate::process::settled_bytes;
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
 use crate::rounds::seconds;

@@ -1,4 +1,4 @@
-//! CPU time, memory and open files of a process, from `/proc`.
+//! Memory and open files of a process, from `/proc`.
 
 use std::fs;
 use std::io;
@@ -13,16 +13,6 @@ const SETTLED_SAMPLES: usize = 6;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Longest wait for memory to settle.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
-
-/// User and system time of all threads, in steps of a clock tick (10 ms).
-///
-/// # Errors
-/// The process has ended.
-pub fn cpu_time(process: u32) -> io::Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let ticks = cpu_ticks(&stat).ok_or_else(|| io::Error::other(format!("cannot read {stat:?}")))?;
-    Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100))
-}
 
 /// Resident memory (`VmRSS`) in bytes.
 ///
@@ -61,13 +51,6 @@ pub fn open_files(process: u32) -> io::Result<usize> {
     Ok(fs::read_dir(format!("/proc/{process}/fd"))?.count())
 }
 
-/// `utime` and `stime`, proc_pid_stat(5). The second field is a name in parentheses, which may hold spaces.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(11);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
-}
-
 /// Parses `VmRSS` in bytes, proc_pid_status(5).
 fn resident(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -77,12 +60,6 @@ fn resident(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cpu_time_is_parsed_after_a_name_with_spaces_and_parentheses() {
-        let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 110 0 0 0 150 25 9 9 20 0 3 0 100 1000 10";
-        assert_eq!(cpu_ticks(stat), Some(175));
-    }
 
     #[test]
     fn this_process_has_memory_and_files() {

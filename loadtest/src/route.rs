@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::tests::cpu_time::{cpu_time, cpu_time_of};
 use ::tests::pki::Issued;
 use clap::ValueEnum;
 use http::Uri;
 use serde::Serialize;
 
-use crate::process::{cpu_time, resident_bytes};
+use crate::process::resident_bytes;
 
 /// The name of the route without a tunnel.
 pub const DIRECT: &str = "direct";
@@ -108,10 +109,8 @@ impl Route {
     pub fn cpu_time(&self) -> io::Result<CpuTime> {
         let target = cpu_time(self.target)?;
         let Some(daemons) = &self.daemons else { return Ok(CpuTime { target, ..CpuTime::default() }) };
-        let agents: io::Result<Duration> = daemons.agents.iter().map(|&agent| cpu_time(agent)).sum();
-        let further: io::Result<Duration> =
-            daemons.further_servers.iter().map(|&server| cpu_time(server)).sum();
-        Ok(CpuTime { server: cpu_time(daemons.server)? + further?, agents: agents?, target })
+        let server = cpu_time(daemons.server)? + cpu_time_of(&daemons.further_servers)?;
+        Ok(CpuTime { server, agents: cpu_time_of(&daemons.agents)?, target })
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ::tests::cpu_time::cpu_time_of;
 use ::tests::etcd::EtcdCluster;
 use ::tests::members::{join, join_first};
 use ::tests::rig::{Peer, Rig};
@@ -14,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::agents::{Agent, AgentError, OpenTunnel, issue};
 use crate::idle::{BOUND_FROM, TUNNEL_KIB_MAX, wait_for_count};
-use crate::process::{cpu_time, settled_bytes};
+use crate::process::settled_bytes;
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
 use crate::rounds::seconds;
@@ -193,14 +194,13 @@ impl Installation {
     /// Measures what servers and etcd do while nothing happens.
     async fn rest(&self, time: Duration, results: &mut ServersResults) -> Result<(), Box<dyn Error>> {
         let (servers, members) = (self.processes(), self.etcd.process_ids());
-        let used = |processes: &[u32]| processes.iter().map(|id| cpu_time(*id)).sum::<io::Result<Duration>>();
-        let before = (used(&servers)?, used(&members)?, self.etcd.revision().await);
+        let before = (cpu_time_of(&servers)?, cpu_time_of(&members)?, self.etcd.revision().await);
         let began = Instant::now();
         sleep(time).await;
         let cores =
             |used: Duration, before: Duration| (used - before).as_secs_f64() / began.elapsed().as_secs_f64();
-        results.servers_cores = cores(used(&servers)?, before.0);
-        results.etcd_cores = cores(used(&members)?, before.1);
+        results.servers_cores = cores(cpu_time_of(&servers)?, before.0);
+        results.etcd_cores = cores(cpu_time_of(&members)?, before.1);
         results.revisions = self.etcd.revision().await - before.2;
         Ok(())
     }

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::caller::SOON;
 use crate::dial::{config, dial};
+use crate::faulty_relay::TcpRelay;
 use crate::kube::assets::Assets;
 use crate::network::NetworkNamespace;
 use crate::pki::{Authority, Issued};
@@ -51,9 +52,7 @@ impl EtcdCluster {
     /// # Panics
     /// If etcd does not start.
     pub async fn start() -> Self {
-        let mut cluster = Self::prepare();
-        cluster.start_members().await;
-        cluster
+        Self::prepare().started().await
     }
 
     /// The same with members that write each change through to the disk, so that its slowness counts.
@@ -61,31 +60,29 @@ impl EtcdCluster {
     /// # Panics
     /// If etcd does not start.
     pub async fn start_syncing() -> Self {
-        let mut cluster = Self { syncs: true, ..Self::prepare() };
-        cluster.start_members().await;
-        cluster
+        Self { syncs: true, ..Self::prepare() }.started().await
     }
 
-    /// The same in a network namespace. The caller must be inside of it, as a trial of a lab is.
+    /// The same as [`EtcdCluster::start`] in a network namespace. The caller must be inside of it, as a trial of a lab is.
     ///
     /// # Panics
     /// If etcd does not start.
     pub async fn start_in(namespace: &NetworkNamespace) -> Self {
-        let mut cluster = Self::prepare();
-        cluster.network_namespace = Some(namespace.path().to_owned());
-        cluster.start_members().await;
-        cluster
+        Self { network_namespace: Some(namespace.path().to_owned()), ..Self::prepare() }.started().await
     }
 
-    /// The same with members that write each change through to the disk.
+    /// The same as [`EtcdCluster::start_syncing`] in a network namespace.
     ///
     /// # Panics
     /// If etcd does not start.
     pub async fn start_syncing_in(namespace: &NetworkNamespace) -> Self {
-        let mut cluster = Self { syncs: true, ..Self::prepare() };
-        cluster.network_namespace = Some(namespace.path().to_owned());
-        cluster.start_members().await;
-        cluster
+        let network_namespace = Some(namespace.path().to_owned());
+        Self { syncs: true, network_namespace, ..Self::prepare() }.started().await
+    }
+
+    async fn started(mut self) -> Self {
+        self.start_members().await;
+        self
     }
 
     /// Lets each sync to the disk of each member take this much longer, as long as the returned processes run. strace does it, which
@@ -266,6 +263,18 @@ impl EtcdCluster {
     /// The address of a member for clients.
     pub fn address(&self, member: usize) -> SocketAddr {
         self.addresses[member].0
+    }
+
+    /// Relays before each member, for a client that is to lose etcd alone.
+    ///
+    /// # Panics
+    /// If no socket can be bound.
+    pub async fn relays(&self) -> Vec<TcpRelay> {
+        let mut relays = Vec::new();
+        for member in 0..MEMBERS {
+            relays.push(TcpRelay::start(self.address(member)).await.expect("a relay"));
+        }
+        relays
     }
 
     /// A client with a certificate that reaches the members through these addresses.

@@ -11,6 +11,7 @@ pub mod client_network;
 pub mod clock;
 pub mod connect_proxy;
 pub mod console;
+pub mod cpu_time;
 pub mod demo;
 pub mod dial;
 pub mod echo;

@@ -35,10 +35,10 @@ pub async fn join_over(rig: &Rig, etcd: &EtcdCluster, id: &str, carrier: &str) -
     peer
 }
 
-/// The same for a server whose listener for callers and agents is at this address.
-pub async fn join_at(rig: &Rig, etcd: &EtcdCluster, id: &str, gateway: SocketAddr, carrier: &str) -> Peer {
+/// The same for a server that other hosts reach, too, as [`Rig::peer_everywhere`].
+pub async fn join_everywhere(rig: &Rig, etcd: &EtcdCluster, id: &str, carrier: &str) -> Peer {
     let config = further(rig, etcd, id, carrier).await;
-    rig.peer_at(gateway, id, &config).await
+    rig.peer_everywhere(id, &config).await
 }
 
 /// The same for a server whose configuration ends with `more`.

@@ -3,7 +3,7 @@
 //! Callers are at the first server, and the cluster's agent has its tunnels to the two others, so that each request takes a
 //! hop. The second server dials the first by QUIC and the third does so by TCP, so that one of them can be cut off alone.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ use super::namespace::{FaultUnavailable, in_namespace};
 use crate::etcd::{EtcdCluster, MEMBERS};
 use crate::faulty_relay::TcpRelay;
 use crate::lab::{Lab, SERVER};
-use crate::members::{join_at, join_first_through};
+use crate::members::{join_everywhere, join_first_through};
 use crate::process::Process;
 use crate::rig::{Peer, Rig, free_port};
 
@@ -42,28 +42,18 @@ pub struct SharedServers {
 impl SharedServers {
     /// Lets the rig's own server share its records with two others, all of them in the cloud.
     pub async fn start(lab: &Lab, rig: &mut Rig, fault: ServersFault) -> Self {
-        let etcd = match fault {
-            ServersFault::SlowDisks => EtcdCluster::start_syncing_in(lab.cloud()).await,
-            ServersFault::HolderKilled
-            | ServersFault::HolderFrozen
-            | ServersFault::CallersServerKilled
-            | ServersFault::HolderCutOff
-            | ServersFault::CallersServerCutOff
-            | ServersFault::LeaderKilled
-            | ServersFault::NoQuorum
-            | ServersFault::CutOffFromEtcd => EtcdCluster::start_in(lab.cloud()).await,
+        let etcd = if fault == ServersFault::SlowDisks {
+            EtcdCluster::start_syncing_in(lab.cloud()).await
+        } else {
+            EtcdCluster::start_in(lab.cloud()).await
         };
         let peering = free_port();
         join_first_through(rig, &etcd, (peering, peering)).await;
         let relays = through_relays(rig, &etcd).await;
-        let any = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, free_port().port()));
-        let mut others = [
-            join_at(rig, &etcd, "second", any(), CARRIERS[0].0).await,
-            join_at(rig, &etcd, "third", any(), CARRIERS[1].0).await,
+        let others = [
+            join_everywhere(rig, &etcd, "second", CARRIERS[0].0).await,
+            join_everywhere(rig, &etcd, "third", CARRIERS[1].0).await,
         ];
-        for peer in &mut others {
-            peer.gateway.set_ip(Ipv4Addr::LOCALHOST.into());
-        }
         Self { etcd, relays, others, victim: 0, peering, slow: Vec::new() }
     }
 
@@ -152,10 +142,7 @@ impl SharedServers {
 
 /// Lets the first server reach etcd through relays, which it may lose alone.
 async fn through_relays(rig: &mut Rig, etcd: &EtcdCluster) -> Vec<TcpRelay> {
-    let mut relays = Vec::new();
-    for member in 0..MEMBERS {
-        relays.push(TcpRelay::start(etcd.address(member)).await.expect("a relay"));
-    }
+    let relays = etcd.relays().await;
     rig.kill_server();
     rig.write_config(|text| {
         relays.iter().enumerate().fold(text.to_owned(), |text, (member, relay)| {

@@ -14,7 +14,7 @@ use super::servers::SharedServers;
 use crate::check::stream::Generator;
 use crate::fake_api::{Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, Store};
 use crate::lab::{Lab, SERVER, SERVER_V6, Site, Uplink};
-use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Peer, Rig, ServerPlacement, TOKEN, ask, free_port};
+use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Peer, Rig, ServerPlacement, TOKEN, ask};
 
 /// The name of the cluster under test.
 pub const CLUSTER: &str = "edge-a";
@@ -93,7 +93,7 @@ impl MatrixSetup {
         lab.cloud().ip(&route).await.expect("a route can be added");
         let fake = site.fake_api(row.api()).await;
         let store = Store::new();
-        let peer = if row.has_two_servers() { Some(second_server(&rig).await) } else { None };
+        let peer = if row.has_two_servers() { Some(rig.peer_everywhere("other", "").await) } else { None };
         let servers = peer.as_ref().map(|peer| Servers {
             names: format!("servers: [\"{}\", \"{SERVER}:{}\"]\n", rig.dialed(), peer.gateway.port()),
             hosts: None,
@@ -293,14 +293,6 @@ impl Row {
             _ => 1,
         }
     }
-}
-
-/// A server beside the first, in the cloud as well.
-async fn second_server(rig: &Rig) -> Peer {
-    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, free_port().port()));
-    let mut peer = rig.peer_at(any, "other", "").await;
-    peer.gateway = SocketAddr::from((Ipv4Addr::LOCALHOST, any.port()));
-    peer
 }
 
 /// An answer with the fault in it, where the fault is of answers.

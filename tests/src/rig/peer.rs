@@ -1,7 +1,7 @@
 //! A further server beside a rig's own, with the same certificates and callers.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::{Reply, Rig, TOKEN, ask, free_port};
@@ -32,6 +32,14 @@ impl Rig {
     pub async fn peer_at(&self, gateway: SocketAddr, id: &str, more: &str) -> Peer {
         let mut peer = self.prepared_peer(gateway, id, more);
         peer.start(self).await;
+        peer
+    }
+
+    /// The same at all addresses of the host, so that agents elsewhere reach it. Its gateway is named by loopback.
+    pub async fn peer_everywhere(&self, id: &str, more: &str) -> Peer {
+        let port = free_port().port();
+        let mut peer = self.peer_at(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), id, more).await;
+        peer.gateway.set_ip(Ipv4Addr::LOCALHOST.into());
         peer
     }
 

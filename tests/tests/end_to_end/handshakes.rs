@@ -1,7 +1,6 @@
 //! ClientHellos in pieces and unusual certificate chains: no daemon panics, spins or does extra work, and
 //! others still connect.
 
-use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +12,7 @@ use rcgen::{
 use rustls::ClientConnection;
 use rustls_pki_types::ServerName;
 use tests::caller::{GATEWAY, SOON};
+use tests::cpu_time::cpu_time;
 use tests::dial::{config, dial_name};
 use tests::pki::Issued;
 use tests::rig::{GROUP, Rig, ask};
@@ -93,12 +93,12 @@ async fn unusual_certificate_chains_admit_nobody_and_cost_one_handshake() {
         String::from_utf8_lossy(&answer).into_owned()
     };
     for (name, identity) in &chains {
-        let before = cpu(&rig_process(&rig));
+        let before = used_by(&rig);
         for _ in 0..TIMES {
             let answer = shake(Some(identity)).await;
             assert!(answer.is_empty(), "{name}: {answer}");
         }
-        let each = (cpu(&rig_process(&rig)) - before) / TIMES;
+        let each = (used_by(&rig) - before) / TIMES;
         eprintln!("{name}: {each:?} of CPU each");
         assert!(each < CPU_PER_HANDSHAKE, "{name}: {each:?} of CPU each");
     }
@@ -173,22 +173,15 @@ async fn is_well(rig: &mut Rig) {
     let log = rig.server_log();
     assert!(!log.contains("panicked"), "{log}");
     const WATCHED: Duration = Duration::from_secs(2);
-    let before = cpu(&rig_process(rig));
+    let before = used_by(rig);
     sleep(WATCHED).await;
-    let used = cpu(&rig_process(rig)) - before;
+    let used = used_by(rig) - before;
     assert!(used < WATCHED / 2, "{used:?} of CPU in {WATCHED:?} without a caller");
 }
 
-fn rig_process(rig: &Rig) -> String {
-    fs::read_to_string(format!("/proc/{}/stat", rig.server_id())).expect("it runs")
-}
-
-/// CPU that a process has used, by proc_pid_stat(5); in ticks of 10 ms, as on every Linux.
-fn cpu(stat: &str) -> Duration {
-    let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
-    let ticks: u64 =
-        fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("ticks")).sum();
-    Duration::from_millis(ticks * 10)
+/// The CPU time that the server has used.
+fn used_by(rig: &Rig) -> Duration {
+    cpu_time(rig.server_id()).expect("it runs")
 }
 
 fn named(name: &str) -> CertificateParams {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use daemon::Scope;
 use rustix::process::Signal;
-use tests::etcd::{EtcdCluster, MEMBERS};
+use tests::etcd::EtcdCluster;
 use tests::evil_quic::relay::Relay;
 use tests::fake_api::FakeApi;
 use tests::faulty_relay::TcpRelay;
@@ -180,11 +180,7 @@ async fn a_server_cut_off_past_a_compaction_knows_afterwards_what_was_revoked() 
 
 /// Relays to each member of etcd, and the directory of a server that reaches etcd through them.
 async fn through_relays(etcd: &EtcdCluster) -> (Vec<TcpRelay>, Directory) {
-    let mut relays = Vec::new();
-    for member in 0..MEMBERS {
-        relays.push(TcpRelay::start(etcd.address(member)).await.expect("a relay"));
-    }
-    let scope = Scope::here();
+    let (relays, scope) = (etcd.relays().await, Scope::here());
     let client = etcd.client_through(relays.iter().map(TcpRelay::address), &scope);
     let server = Directory::open_shared(client, PREFIX.to_owned(), STALE_LIMIT, scope).await.unwrap();
     (relays, server)

@@ -1,5 +1,6 @@
 //! Several servers that share their records in a real etcd of three members.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
@@ -33,6 +34,12 @@ const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
 /// The limit for any step of a test. Builds of other tests may run beside.
 const DONE_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Returns true if an agent with these metrics has a tunnel to the server at this address.
+fn has_tunnel(metrics: &str, gateway: SocketAddr) -> bool {
+    let series = format!("tombolo_agent_tunnels_connected{{server=\"{gateway}\"}} 1");
+    metrics.lines().any(|line| line == series)
+}
 
 /// Waits until a condition holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {

@@ -12,7 +12,7 @@ use tests::rig::{Agent, ApiServer, Peer, Rig};
 
 use tokio::sync::Mutex;
 
-use crate::until;
+use crate::{has_tunnel, until};
 
 mod client;
 mod killed;
@@ -89,11 +89,7 @@ impl Trio {
         self.rig.ready(agent.probes).await;
         until("it has all tunnels", async || {
             let metrics = self.rig.metrics(agent.probes).await;
-            let open = |gateway: &&SocketAddr| {
-                let series = format!("tombolo_agent_tunnels_connected{{server=\"{gateway}\"}} 1");
-                metrics.lines().any(|line| line == series)
-            };
-            gateways.iter().filter(open).count() == gateways.len()
+            gateways.iter().all(|gateway| has_tunnel(&metrics, *gateway))
         })
         .await;
         let path = format!("/clusters/edge-a{CONFIGMAPS}");

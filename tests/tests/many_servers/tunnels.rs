@@ -9,7 +9,7 @@ use tests::fake_api::FakeApi;
 use tests::members::{join, join_first, join_first_listed, join_listed};
 use tests::rig::{Agent, ApiServer, Peer, Rig};
 
-use crate::{PATH, SERVED, until};
+use crate::{PATH, SERVED, has_tunnel, until};
 
 #[tokio::test]
 async fn an_agent_that_knows_one_name_gets_two_tunnels_to_three_servers() {
@@ -136,11 +136,7 @@ impl ListedTrial {
     /// The servers to which the agent has tunnels, by their addresses.
     async fn connected(&self) -> Vec<SocketAddr> {
         let metrics = self.rig.metrics(self.agent().probes).await;
-        let has_tunnel = |gateway: &SocketAddr| {
-            let series = format!("tombolo_agent_tunnels_connected{{server=\"{gateway}\"}} 1");
-            metrics.lines().any(|line| line == series)
-        };
-        self.gateways().into_iter().filter(has_tunnel).collect()
+        self.gateways().into_iter().filter(|gateway| has_tunnel(&metrics, *gateway)).collect()
     }
 
     /// Waits until the agent has tunnels to two servers and to no third one.

@@ -18,7 +18,7 @@ use super::client::{Balancer, KubeClient};
 use super::load::SteadyLoad;
 use super::watcher::Watchers;
 use super::{ALONE, CONFIGMAPS, collection};
-use crate::until;
+use crate::{has_tunnel, until};
 
 const AGENTS: usize = 5;
 const INFORMERS: usize = 100;
@@ -179,9 +179,5 @@ async fn metrics(probes: SocketAddr) -> String {
 
 /// The tunnels to these servers that an agent's metrics show.
 fn tunnels(metrics: &str, servers: &[(SocketAddr, SocketAddr)]) -> usize {
-    let is_open = |gateway: &SocketAddr| {
-        let series = format!("tombolo_agent_tunnels_connected{{server=\"{gateway}\"}} 1");
-        metrics.lines().any(|line| line == series)
-    };
-    servers.iter().filter(|(gateway, _)| is_open(gateway)).count()
+    servers.iter().filter(|(gateway, _)| has_tunnel(metrics, *gateway)).count()
 }

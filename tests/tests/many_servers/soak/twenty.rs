@@ -1,11 +1,11 @@
 //! Twenty servers and 200 agents, each a process of its own. Five servers are killed at once.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tests::cpu_time::cpu_time_of;
 use tests::etcd::EtcdCluster;
 use tests::fake_api::FakeApi;
 use tests::members::{join_first_listed, join_listed};
@@ -35,8 +35,6 @@ const IDLE_FOR: Duration = Duration::from_secs(30);
 const CONNECTED_MAX: Duration = Duration::from_secs(900);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SEED: u64 = 31;
-/// `USER_HZ`, which is the same on every Linux.
-const TICKS_EACH_SECOND: f64 = 100.0;
 
 struct Installation {
     rig: Rig,
@@ -166,10 +164,12 @@ impl Installation {
     /// The CPU time of all servers, and of etcd, while nothing is asked, in cores.
     async fn idle_cores(&self) -> (f64, f64) {
         let (servers, members) = (self.processes(), self.etcd.process_ids());
-        let (began, before) = (Instant::now(), (cpu_seconds(&servers), cpu_seconds(&members)));
+        let used = |processes: &[u32]| cpu_time_of(processes).expect("they run");
+        let (began, before) = (Instant::now(), (used(&servers), used(&members)));
         sleep(IDLE_FOR).await;
-        let passed = began.elapsed().as_secs_f64();
-        ((cpu_seconds(&servers) - before.0) / passed, (cpu_seconds(&members) - before.1) / passed)
+        let passed = began.elapsed();
+        let cores = |used: Duration| used.as_secs_f64() / passed.as_secs_f64();
+        (cores(used(&servers) - before.0), cores(used(&members) - before.1))
     }
 }
 
@@ -222,14 +222,4 @@ impl RandomCallers {
 fn open(metrics: &str) -> usize {
     let series = metrics.lines().filter(|line| line.starts_with("tombolo_agent_tunnels_connected{"));
     series.filter(|line| line.ends_with(" 1")).count()
-}
-
-/// User and system time of processes, proc_pid_stat(5).
-fn cpu_seconds(processes: &[u32]) -> f64 {
-    let ticks = |id: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("it runs");
-        let fields: Vec<&str> = stat.rsplit_once(')').expect("a name").1.split_whitespace().collect();
-        fields[11..13].iter().map(|ticks| ticks.parse::<u64>().expect("a number")).sum::<u64>()
-    };
-    processes.iter().map(ticks).sum::<u64>() as f64 / TICKS_EACH_SECOND
 }

@@ -34,6 +34,10 @@ const BLOCKING_MAX: Duration = Duration::from_secs(1);
 /// thread, a runtime with one queues calls for it, and one without panics.
 const BLOCKING_KEPT: Duration = Duration::from_secs(365 * 86_400);
 
+/// Most threads for blocking calls of one runtime. Further calls wait. Because threads are kept, this also
+/// limits the threads that a burst of calls leaves behind.
+const BLOCKING_THREADS_MAX: usize = 64;
+
 /// The niceness that the low-priority thread adds: beside a thread that needs a complete core it gets a tenth
 /// of that.
 const NICENESS_ADDED: i32 = 10;
@@ -246,7 +250,8 @@ fn lower_priority() {}
 
 /// Builds a runtime with one thread for blocking calls, which it keeps.
 fn build(builder: &mut Builder) -> io::Result<Runtime> {
-    let runtime = builder.enable_all().thread_keep_alive(BLOCKING_KEPT).build()?;
+    builder.enable_all().thread_keep_alive(BLOCKING_KEPT).max_blocking_threads(BLOCKING_THREADS_MAX);
+    let runtime = builder.build()?;
     // This call only creates the thread; nothing waits for it.
     drop(runtime.spawn_blocking(|| ()));
     Ok(runtime)

@@ -37,8 +37,9 @@ const RECONNECTING: u32 = 10;
 const TUNNEL_LIFE_MAX_MS: u64 = 100;
 /// One part in this many warms up: allocators, tables and pools reach their lasting size.
 const WARM_UP_SHARE: u64 = 10;
-/// Threads that may be left. Tokio keeps a thread for file I/O for 10 s after its last work.
-const THREADS_MORE_MAX: f64 = 2.0;
+/// Threads that may be left. A daemon keeps every thread that it started for blocking calls, so as many stay
+/// as such calls once ran together. A thread left by each reconnect would be more.
+const THREADS_MORE_MAX: f64 = 16.0;
 /// Largest percentage of uncancelled requests that may fail. HTTP/2's own limits disconnect a caller that
 /// resets many streams.
 const FAILED_PERCENT_MAX: f64 = 1.0;

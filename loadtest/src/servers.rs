@@ -58,9 +58,11 @@ struct ServersResults {
     servers: u32,
     agents: u32,
     connect_seconds: f64,
-    /// The first server's growth for each tunnel that it has.
+    /// The first server's growth for each cluster with a tunnel to another server.
+    bytes_per_cluster: f64,
+    /// The first server's growth for each tunnel that it has, once it knows the cluster.
     kib_per_tunnel: f64,
-    /// The largest growth of another server for each of these tunnels.
+    /// The largest growth of another server for each of these tunnels, once it knows the cluster.
     bytes_per_told_tunnel: f64,
     /// Resident bytes of each server with all tunnels.
     resident: Vec<u64>,
@@ -92,29 +94,29 @@ pub async fn run(flags: &ServersFlags, seed: u64) -> Result<Report, Box<dyn Erro
     let mut results =
         ServersResults { servers: flags.servers, agents: flags.agents, ..ServersResults::default() };
 
-    // Each agent's first tunnel is to the first server, so that its growth is all of own tunnels, and that of others all of told ones.
-    let before = installation.settled().await?;
-    let began = Instant::now();
+    // The first tunnels are to all servers but the first, and leave a record of each cluster at every server.
+    // The second ones are to the first server. So its growth is all of own tunnels, and that of others all of told ones.
     let batch = flags.batch as usize;
-    let mut open = connect(&mut agents, batch, |_| installation.addresses()[0], &progress).await?;
-    let mut expected = vec![0; flags.servers as usize];
-    expected[0] = agents.len();
-    installation.counted(&expected).await?;
-    results.connect_seconds = began.elapsed().as_secs_f64();
-    progress.show("waiting until the memory of all servers rests");
-    let told = installation.settled().await?;
-    let growth = |server: usize| told[server].saturating_sub(before[server]) as f64 / f64::from(flags.agents);
-    results.kib_per_tunnel = growth(0) / 1024.0;
-    results.bytes_per_told_tunnel = (1..told.len()).map(growth).fold(0.0, f64::max);
-
     let others = installation.addresses().len() - 1;
-    let began = Instant::now();
-    let second = |number: usize| installation.addresses()[1 + number % others];
-    open.extend(connect(&mut agents, batch, second, &progress).await?);
+    let first = |number: usize| installation.addresses()[1 + number % others];
+    let mut expected = vec![0; flags.servers as usize];
     (0..agents.len()).for_each(|number| expected[1 + number % others] += 1);
-    installation.counted(&expected).await?;
-    results.connect_seconds += began.elapsed().as_secs_f64();
-    results.resident = installation.settled().await?;
+    let empty = installation.settled().await?;
+    let mut open =
+        installation.connect(&mut agents, batch, first, &expected, &progress, &mut results).await?;
+    let told = installation.settled().await?;
+    expected[0] = agents.len();
+    let second = |_| installation.addresses()[0];
+    open.extend(installation.connect(&mut agents, batch, second, &expected, &progress, &mut results).await?);
+    let all = installation.settled().await?;
+    let growth = |before: &[u64], after: &[u64], server: usize| {
+        after[server].saturating_sub(before[server]) as f64 / f64::from(flags.agents)
+    };
+    results.bytes_per_cluster = growth(&empty, &told, 0);
+    results.kib_per_tunnel = growth(&told, &all, 0) / 1024.0;
+    results.bytes_per_told_tunnel =
+        (1..all.len()).map(|server| growth(&told, &all, server)).fold(0.0, f64::max);
+    results.resident = all;
 
     progress.show(&format!("{} tunnels at rest for {} s", open.len(), flags.seconds));
     installation.rest(Duration::from_secs_f64(flags.seconds), &mut results).await?;
@@ -174,6 +176,24 @@ impl Installation {
         std::iter::once(self.rig.server_id()).chain(self.peers.iter().map(of_peer)).collect()
     }
 
+    /// Opens a tunnel for each agent, and waits until the servers have as many as `expected`.
+    async fn connect(
+        &self,
+        agents: &mut [Agent],
+        batch: usize,
+        server: impl Fn(usize) -> SocketAddr,
+        expected: &[usize],
+        progress: &Progress,
+        results: &mut ServersResults,
+    ) -> Result<Vec<OpenTunnel>, Box<dyn Error>> {
+        let began = Instant::now();
+        let open = connect(agents, batch, server, progress).await?;
+        self.counted(expected).await?;
+        results.connect_seconds += began.elapsed().as_secs_f64();
+        progress.show("waiting until the memory of all servers rests");
+        Ok(open)
+    }
+
     async fn settled(&self) -> io::Result<Vec<u64>> {
         let mut all = Vec::new();
         for process in self.processes() {
@@ -212,6 +232,7 @@ impl ServersResults {
         let largest = self.resident.iter().max().copied().unwrap_or_default();
         for (name, value) in [
             ("connecting all tunnels, s", format!("{:.1}", self.connect_seconds)),
+            ("bytes of a server per cluster of another", format!("{:.0}", self.bytes_per_cluster)),
             ("KiB of a server per own tunnel", format!("{:.1}", self.kib_per_tunnel)),
             ("bytes of a server per tunnel of another", format!("{:.0}", self.bytes_per_told_tunnel)),
             ("largest server with all tunnels, MB", megabytes(largest)),

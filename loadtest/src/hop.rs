@@ -35,6 +35,9 @@ const RATE_RATIO_MIN: f64 = 0.55;
 /// Lowest ratio of a bulk transfer's rate.
 const BULK_RATIO_MIN: f64 = 0.5;
 
+/// The share of the highest rate at which processes hardly wait for each other, so that the hop's own time is seen.
+const LIGHT_LOAD: f64 = 0.05;
+
 /// The flags of `loadtest hop`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -80,8 +83,8 @@ pub async fn run(flags: &HopFlags, seed: u64) -> Result<Report, Box<dyn Error>> 
     let closed = Load::Small { callers: CALLERS };
     let loads = [closed, bulk(Direction::Down), bulk(Direction::Up)];
     let saturated = compare(&routes, &loads, &flags.rounds, seed).await?;
-    let open = saturated.half_load(CALLERS).ok_or("no round was measured")?;
-    let half_load = compare(&routes, &[open], &flags.rounds, seed).await?;
+    let share = |share| saturated.share_of_load(CALLERS, share).ok_or("no round was measured");
+    let half_load = compare(&routes, &[share(0.5)?, share(LIGHT_LOAD)?], &flags.rounds, seed).await?;
 
     let all: Vec<_> = rows(&saturated).into_iter().chain(rows(&half_load)).collect();
     let report = Report::new(heading, &all)?.plots(plots("hop", &all)).missed(missed(&saturated, &half_load));

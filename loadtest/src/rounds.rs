@@ -208,7 +208,7 @@ impl Load {
         match self {
             Self::Small { callers } => people(callers),
             Self::Open { callers, per_second } => {
-                format!("half load: {per_second:.0} requests a second over {callers} connections")
+                format!("{per_second:.0} requests a second over {callers} connections")
             }
             Self::BesideSlowReaders { slow_readers, callers } => {
                 format!("{} beside {slow_readers} who do not read", people(callers))
@@ -246,15 +246,20 @@ impl Measurements {
         }))
     }
 
-    /// Half of the slowest route's median rate with so many callers, so that every route gets the same requests at the same
-    /// times; `None` if that was not measured.
+    /// Half of the slowest route's median rate with so many callers.
     pub fn half_load(&self, callers: u32) -> Option<Load> {
+        self.share_of_load(callers, 0.5)
+    }
+
+    /// This share of the slowest route's median rate with so many callers, so that every route gets the same requests at the
+    /// same times; `None` if that was not measured.
+    pub fn share_of_load(&self, callers: u32, share: f64) -> Option<Load> {
         let load = self.loads.iter().position(|load| *load == Load::Small { callers })?;
         let medians = (0..self.routes.len())
             .filter_map(|route| Spread::of(self.rounds.iter().map(|round| round[load][route].rate)))
             .map(|spread| spread.median);
         let slowest = medians.min_by(f64::total_cmp)?;
-        Some(Load::Open { callers, per_second: slowest / 2.0 })
+        Some(Load::Open { callers, per_second: slowest * share })
     }
 }
 

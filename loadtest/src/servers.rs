@@ -39,7 +39,7 @@ pub struct ServersFlags {
     pub servers: u32,
 
     /// Agents, each with a certificate and a tunnel to two of the servers
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub agents: u32,
 
     /// Agents that dial at once
@@ -62,7 +62,7 @@ struct ServersResults {
     bytes_per_cluster: f64,
     /// The first server's growth for each tunnel that it has, once it knows the cluster.
     kib_per_tunnel: f64,
-    /// The largest growth of another server for each of these tunnels, once it knows the cluster.
+    /// The second server's growth for each of these tunnels, once it knows the cluster.
     bytes_per_told_tunnel: f64,
     /// Resident bytes of each server with all tunnels.
     resident: Vec<u64>,
@@ -94,28 +94,34 @@ pub async fn run(flags: &ServersFlags, seed: u64) -> Result<Report, Box<dyn Erro
     let mut results =
         ServersResults { servers: flags.servers, agents: flags.agents, ..ServersResults::default() };
 
-    // The first tunnels are to all servers but the first, and leave a record of each cluster at every server.
-    // The second ones are to the first server. So its growth is all of own tunnels, and that of others all of told ones.
+    // The first tunnels are to the last server, and leave a record of each cluster at every server. The second ones are to
+    // the first server. So its growth is all of own tunnels, and that of the second server all of told ones.
     let batch = flags.batch as usize;
-    let others = installation.addresses().len() - 1;
-    let first = |number: usize| installation.addresses()[1 + number % others];
+    let (addresses, last) = (installation.addresses(), flags.servers as usize - 1);
+    let first = |_| addresses[last];
     let mut expected = vec![0; flags.servers as usize];
-    (0..agents.len()).for_each(|number| expected[1 + number % others] += 1);
+    expected[last] = agents.len();
     let empty = installation.settled().await?;
     let mut open =
         installation.connect(&mut agents, batch, first, &expected, &progress, &mut results).await?;
     let told = installation.settled().await?;
-    expected[0] = agents.len();
-    let second = |_| installation.addresses()[0];
-    open.extend(installation.connect(&mut agents, batch, second, &expected, &progress, &mut results).await?);
+    let second = |_| addresses[0];
+    // The memory that a server takes once, for a thread or a table, is not that of a tunnel: the second half shows it.
+    let half = agents.len() / 2;
+    expected[0] = half;
+    let (begin, rest) = agents.split_at_mut(half);
+    open.extend(installation.connect(begin, batch, second, &expected, &progress, &mut results).await?);
+    let half_open = installation.settled().await?;
+    expected[0] = flags.agents as usize;
+    open.extend(installation.connect(rest, batch, second, &expected, &progress, &mut results).await?);
     let all = installation.settled().await?;
-    let growth = |before: &[u64], after: &[u64], server: usize| {
-        after[server].saturating_sub(before[server]) as f64 / f64::from(flags.agents)
+    let growth = |before: &[u64], after: &[u64], server: usize, tunnels: usize| {
+        after[server].saturating_sub(before[server]) as f64 / tunnels as f64
     };
-    results.bytes_per_cluster = growth(&empty, &told, 0);
-    results.kib_per_tunnel = growth(&told, &all, 0) / 1024.0;
-    results.bytes_per_told_tunnel =
-        (1..all.len()).map(|server| growth(&told, &all, server)).fold(0.0, f64::max);
+    let rest = expected[0] - half;
+    results.bytes_per_cluster = growth(&empty, &told, 0, expected[0]);
+    results.kib_per_tunnel = growth(&half_open, &all, 0, rest) / 1024.0;
+    results.bytes_per_told_tunnel = growth(&half_open, &all, 1, rest);
     results.resident = all;
 
     progress.show(&format!("{} tunnels at rest for {} s", open.len(), flags.seconds));

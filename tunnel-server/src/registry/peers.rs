@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use daemon::Home;
@@ -43,9 +43,17 @@ struct SharedTunnelAtPeer {
     session: PeerSession,
     /// The position among all tunnels that this registry knows.
     ticket: u64,
-    told: Mutex<Arc<RemoteTunnel>>,
-    /// The other server says that the tunnel is live, and its session is live, too.
-    live: Arc<LiveSince>,
+    last_word: Mutex<LastWord>,
+    /// The liveness of [`LastWord`] for exchanges that wait for its end. Most tunnels of other servers never carry one, and this
+    /// would be the largest part of them.
+    live: OnceLock<Box<LiveSince>>,
+}
+
+/// The other server's last word about a tunnel.
+struct LastWord {
+    told: Arc<RemoteTunnel>,
+    /// The time since which the other server says that the tunnel is live, and its session is live, too.
+    live_since: Option<Instant>,
 }
 
 /// The tunnels at all peers, by cluster.
@@ -117,19 +125,31 @@ impl TunnelAtPeer {
         self.0.ticket
     }
 
-    pub(super) fn live(&self) -> &Arc<LiveSince> {
-        &self.0.live
+    /// The liveness, for those who wait for its end.
+    pub(super) fn live(&self) -> &LiveSince {
+        // Whoever changes the liveness holds the lock, too, and then finds `live`.
+        let word = self.last_word();
+        self.0.live.get_or_init(|| Box::new(LiveSince::new(word.live_since)))
+    }
+
+    /// The time since which the tunnel has been live without a break.
+    pub(super) fn live_since(&self) -> Option<Instant> {
+        self.last_word().live_since
     }
 
     /// The other server's last word about the tunnel.
     pub(super) fn told(&self) -> Arc<RemoteTunnel> {
-        Arc::clone(&self.0.told.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.last_word().told)
+    }
+
+    fn last_word(&self) -> MutexGuard<'_, LastWord> {
+        self.0.last_word.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The worse of the session's health and the tunnel's.
     pub(super) fn health(&self) -> Health {
         match self.0.session.tunnel().health() {
-            Health::Live if self.0.live.borrow().is_none() => Health::Suspect,
+            Health::Live if self.live_since().is_none() => Health::Suspect,
             health @ (Health::Live | Health::Suspect | Health::Lost) => health,
         }
     }
@@ -169,7 +189,7 @@ impl TunnelAtPeer {
     /// Takes the other server's word. Returns whether the tunnel is usable now and was not, or the other way round.
     fn tell(&self, told: RemoteTunnel) -> bool {
         let before = self.is_usable();
-        *self.0.told.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(told);
+        self.last_word().told = Arc::new(told);
         self.update_live();
         before != self.is_usable()
     }
@@ -181,13 +201,20 @@ impl TunnelAtPeer {
     }
 
     fn set_live(&self, is_live: bool) {
-        self.0.live.send_if_modified(|since| {
-            let is_changed = since.is_some() != is_live;
-            if is_changed {
-                *since = is_live.then(Instant::now);
+        let mut word = self.last_word();
+        if word.live_since.is_some() != is_live {
+            word.live_since = is_live.then(Instant::now);
+            if let Some(live) = self.0.live.get() {
+                live.send_replace(word.live_since);
             }
-            is_changed
-        });
+        }
+    }
+
+    /// Lets those who wait look again, for another reason than liveness.
+    fn wake(&self) {
+        if let Some(live) = self.0.live.get() {
+            live.send_modify(|_| ());
+        }
     }
 }
 
@@ -309,7 +336,7 @@ impl PeerRegistration {
         for tunnel in self.tunnels.values() {
             tunnel.update_live();
             // Exchanges check for a successor now.
-            tunnel.live().send_modify(|_| ());
+            tunnel.wake();
             self.registry.changed(tunnel.told().agent.cluster());
         }
     }
@@ -338,8 +365,8 @@ impl PeerRegistration {
         let tunnel = TunnelAtPeer(Arc::new(SharedTunnelAtPeer {
             session: self.session.clone(),
             ticket: self.registry.next_ticket(),
-            told: Mutex::new(Arc::new(told)),
-            live: Arc::new(LiveSince::new(since)),
+            last_word: Mutex::new(LastWord { told: Arc::new(told), live_since: since }),
+            live: OnceLock::new(),
         }));
         self.registry.0.at_peers.insert(cluster.clone(), tunnel.clone());
         let told = tunnel.told();

@@ -228,7 +228,7 @@ impl Registry {
     /// The time at which a live tunnel of the cluster counts as stable, which may have passed. `None` if no
     /// tunnel is live.
     fn stable_at(&self, cluster: &ClusterId) -> Option<Instant> {
-        let since = self.usable(cluster).iter().filter_map(|route| *route.live().borrow()).min();
+        let since = self.usable(cluster).iter().filter_map(Route::live_since).min();
         since.map(|since| since + STABLE_AFTER)
     }
 

@@ -10,6 +10,7 @@ use proto::inquiry::StreamFate;
 use proto::session::Health;
 use proto::spiffe::AgentId;
 use proto::wire::StreamOpen;
+use tokio::time::Instant;
 use transport::{Carrier, OpenError, Tunnel, TunnelStream};
 
 use super::carrying_tunnel::{CarryingTunnel, TunnelNumber};
@@ -161,10 +162,18 @@ impl Route {
         }
     }
 
-    pub(super) fn live(&self) -> &Arc<LiveSince> {
+    pub(super) fn live(&self) -> &LiveSince {
         match &self.way {
             Way::Here(own) => &own.live,
             Way::AtPeer(tunnel) => tunnel.live(),
+        }
+    }
+
+    /// The time since which the tunnel has been live without a break.
+    pub(super) fn live_since(&self) -> Option<Instant> {
+        match &self.way {
+            Way::Here(own) => *own.live.borrow(),
+            Way::AtPeer(tunnel) => tunnel.live_since(),
         }
     }
 

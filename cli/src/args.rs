@@ -37,7 +37,9 @@ pub(crate) use clusters::{
     ClusterUndelete, ClusterUpdate, LabelChange, TokenCommand, TokenCreate, TokenList, TokenOutput,
     TokenRevoke,
 };
-pub(crate) use doctor::{DoctorAgent, DoctorArgs, DoctorCaller, DoctorCommand, DoctorOutput, DoctorServer};
+pub(crate) use doctor::{
+    DoctorAgent, DoctorArgs, DoctorCaller, DoctorCommand, DoctorNode, DoctorOutput, DoctorServer,
+};
 pub(crate) use join::{CHART_DEFAULT, JoinArgs, PrintedCommand, RoleSubject, SiteArgs};
 pub(crate) use kubeconfig::KubeconfigArgs;
 pub(crate) use kubeconfig_copy::{ClusterKubeconfig, CopyOutput};

@@ -16,6 +16,8 @@ mod excess_rights;
 mod host_cluster;
 mod https;
 mod kubeconfig;
+mod local;
+mod node;
 mod peers;
 mod ports;
 mod report;
@@ -32,6 +34,7 @@ pub(crate) fn examine(args: DoctorArgs) -> Result<Report, RuntimeError> {
         match args.command {
             None => caller::check_all(&args.caller, scope, &mut report).await,
             Some(DoctorCommand::Server(args)) => server::check_all(&args, scope, &mut report).await,
+            Some(DoctorCommand::Node(args)) => node::check_all(&args, scope, &mut report).await,
             Some(DoctorCommand::Agent(args)) => agent::check_all(&args, scope, &mut report).await,
         }
         report

@@ -7,9 +7,14 @@ use daemon::{BindError, BoundProbes, Failure, Metrics, Probes, Product, Readines
 use crate::balancer::Balancer;
 use crate::config::Config;
 use crate::discovery::Discovery;
+use crate::pods::PodAccess;
 use crate::relay::{self, BoundRelay};
 use crate::tls::Tls;
 use crate::{metrics, probing};
+
+mod serve_pods;
+
+use serve_pods::serve_pods;
 
 /// The names of this program.
 pub const PRODUCT: Product =
@@ -20,6 +25,8 @@ pub const PRODUCT: Product =
 pub struct Bound {
     probes: BoundProbes,
     relays: Vec<BoundRelay>,
+    pods: Option<PodAccess>,
+    readiness: Readiness,
     balancer: Balancer,
     tls: Tls,
     discovery: Discovery,
@@ -31,18 +38,18 @@ impl Bound {
     /// # Errors
     /// [`Failure`], whose cause names what is wrong and what to do.
     pub fn bind(config: Config, metrics: &Metrics) -> Result<Self, Failure> {
-        let Config { seeds, listen, listens_as_configured, tls, state_dir, probes_listen, .. } = config;
+        let Config { seeds, listen, listens_as_configured, pods, tls, state_dir, probes_listen, .. } = config;
         let readiness = Readiness::new();
         let balancer = Balancer::new(readiness.clone());
         let has_certificate_file = tls.certificate.is_some();
         let tls = Tls::load(tls).map_err(Failure::misconfigured)?;
         let state = StateDir::open(&state_dir)?;
         let relays = bind_relays(&listen, listens_as_configured)?;
-        let probes = Probes::bind(probes_listen, readiness, metrics.clone())?;
+        let probes = Probes::bind(probes_listen, readiness.clone(), metrics.clone())?;
         metrics::observe(metrics, &balancer, has_certificate_file);
         let own_address = relays.first().map_or(listen[0], BoundRelay::address);
         let discovery = Discovery::begin(balancer.clone(), tls.clone(), seeds, state, own_address);
-        Ok(Self { probes, relays, balancer, tls, discovery })
+        Ok(Self { probes, relays, pods, readiness, balancer, tls, discovery })
     }
 
     /// The addresses at which callers are accepted.
@@ -59,13 +66,16 @@ impl Bound {
 
     /// Runs until the drain has begun. Connections that are open then belong to the scope.
     pub async fn run(self, scope: Scope) {
-        let Self { probes, relays, balancer, tls, discovery } = self;
+        let Self { probes, relays, pods, readiness, balancer, tls, discovery } = self;
         probes.run(&scope);
         scope.spawn_background(probing::run(balancer.clone(), tls.clone(), scope.clone()));
         scope.spawn_background(tls.follow(scope.clone()));
         discovery.run(&scope);
         for relay in relays {
             scope.spawn(relay.run(balancer.clone(), scope.clone()));
+        }
+        if let Some(pods) = pods {
+            scope.spawn(serve_pods(pods, balancer, readiness, scope.clone()));
         }
         scope.draining().await;
     }

@@ -11,6 +11,8 @@ pub use daemon::config::ConfigError;
 use daemon::{Layout, LogOptions};
 use rustls_pki_types::ServerName;
 
+use crate::pods::PodAccess;
+
 mod help;
 mod raw;
 mod validate;
@@ -29,6 +31,12 @@ pub const LISTENERS_MAX: usize = 4;
 
 /// The addresses for callers, if the configuration names none.
 const LISTEN_DEFAULT: [&str; 2] = ["127.0.0.1:7443", "[::1]:7443"];
+
+/// The address for pods, if the configuration names none.
+const POD_ADDRESS_DEFAULT: &str = "169.254.10.21:7443";
+
+/// Most networks of pods that the configuration names.
+pub const POD_NETWORKS_MAX: usize = 8;
 
 /// Callers come by this address, so the certificates of API servers must bear it.
 const SERVER_NAME_DEFAULT: &str = "127.0.0.1";
@@ -56,6 +64,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// True if the configuration names these addresses, so each must be bound.
     pub listens_as_configured: bool,
+    /// Access of pods, if they are served.
+    pub pods: Option<PodAccess>,
     /// The CA of the cluster, and our credential.
     pub tls: TlsFiles,
     /// The folder for the state file.

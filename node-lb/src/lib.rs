@@ -10,6 +10,8 @@ pub mod discovery;
 mod http_client;
 pub mod members;
 pub mod metrics;
+mod netlink;
+pub mod pods;
 pub mod probing;
 mod random;
 pub mod relay;

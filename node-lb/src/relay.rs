@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,16 @@ use tracing::{debug, warn};
 use crate::balancer::{Balancer, Chosen, Join};
 use crate::copy::copy;
 use crate::members::{ConnectionResult, ProbeOutcome};
+use crate::pods::PodAddress;
 use crate::probing::dial_failed;
 use crate::random::{random, random_below};
 
 mod keep_alive;
 mod moving;
 
-/// The configuration key of the addresses.
+/// The configuration keys of the addresses.
 const KEY: &str = "listen";
+const POD_KEY: &str = "pods.address";
 
 /// Most connections of callers at a time. Each takes two file descriptors.
 pub const CONNECTIONS_MAX: usize = 4096;
@@ -47,9 +50,22 @@ const LIMITS: ListenerLimits = ListenerLimits {
     ..ListenerLimits::DEFAULT
 };
 
+/// The limits at the address for pods. They are apart from those of the worker's own programs, so pods cannot take
+/// the connections of kubelet.
+const POD_LIMITS: ListenerLimits = ListenerLimits {
+    connections_max: CONNECTIONS_MAX,
+    handshakes_max: CONNECTIONS_MAX,
+    source: PerSourceLimits { proving: 0, ..PerSourceLimits::DEFAULT },
+    ..ListenerLimits::DEFAULT
+};
+
 /// A listener for callers, whose address is bound.
 #[derive(Debug)]
-pub struct BoundRelay(GuardedListener);
+pub struct BoundRelay {
+    listener: GuardedListener,
+    /// Callers are pods, and others are not served.
+    pods: Option<Arc<PodAddress>>,
+}
 
 /// A connection from a caller to an API server.
 struct Relayed {
@@ -67,21 +83,42 @@ impl BoundRelay {
     /// # Errors
     /// [`BindError`], which names the key and the address.
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        Ok(Self(GuardedListener::bind(KEY, address, LIMITS)?))
+        Ok(Self { listener: GuardedListener::bind(KEY, address, LIMITS)?, pods: None })
+    }
+
+    /// Binds the address for pods.
+    ///
+    /// # Errors
+    /// [`BindError`], which names the key and the address.
+    pub fn bind_for_pods(pods: Arc<PodAddress>) -> Result<Self, BindError> {
+        let listener = GuardedListener::bind(POD_KEY, pods.access().address.into(), POD_LIMITS)?;
+        Ok(Self { listener, pods: Some(pods) })
     }
 
     /// The bound address, with the port that the system chose if 0 was configured.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.0.address()
+        self.listener.address()
     }
 
     /// Relays connections until the drain. Open ones then end in their next quiet moment.
     pub async fn run(self, balancer: Balancer, scope: Scope) {
         let serving = scope.clone();
-        self.0
-            .run(&scope, move |connection| Some(serve(connection, balancer.clone(), serving.clone())))
-            .await;
+        let Self { listener, pods } = self;
+        let serving_next = move |connection: GuardedConnection| {
+            let peer = connection.peer.ip();
+            if pods.as_ref().is_some_and(|pods| !pods.access().admits(peer)) {
+                debug!(%peer, "a caller that is no pod of pods.networks was closed");
+                balancer.refused();
+                return None;
+            }
+            let (balancer, scope, address) = (balancer.clone(), serving.clone(), pods.clone());
+            Some(async move {
+                serve(connection, balancer, scope).await;
+                drop(address);
+            })
+        };
+        listener.run(&scope, serving_next).await;
     }
 }
 

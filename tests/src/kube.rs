@@ -66,6 +66,8 @@ pub struct ClusterOptions {
     /// True if controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every
     /// real cluster.
     pub has_controllers: bool,
+    /// True if events have an etcd of their own, which can die alone.
+    pub has_events_etcd: bool,
     /// Names for which its API server's certificate is, beside those that every one has.
     pub server_names: &'static [&'static str],
 }
@@ -77,6 +79,7 @@ pub struct EdgeCluster {
     // Fields are dropped in this order: an API server that outlives its etcd takes minutes to die on its own.
     apiserver: Process,
     etcd: Process,
+    events_etcd: Option<Process>,
     assets: Assets,
     options: ClusterOptions,
     port: u16,
@@ -138,6 +141,7 @@ impl ClusterOptions {
             apiserver_flags: &[],
             egress_selector: None,
             has_controllers: false,
+            has_events_etcd: false,
             server_names: &[],
         }
     }
@@ -191,11 +195,25 @@ impl EdgeCluster {
             None => free_port(options.address)?,
         };
         let files = Files::write(options, port).map_err(ClusterError::Files)?;
-        let etcd =
-            Process::start(&control_plane::etcd(assets, options, &files), &files.path("etcd.log")).await?;
+        let start_etcd = async |name: &str| {
+            let invocation = control_plane::etcd(assets, options, &files, name);
+            Process::start(&invocation, &files.path(&format!("{name}.log"))).await
+        };
+        let etcd = start_etcd(control_plane::ETCD).await?;
+        let events_etcd = match options.has_events_etcd {
+            true => Some(start_etcd(control_plane::EVENTS_ETCD).await?),
+            false => None,
+        };
         let apiserver = start_apiserver(assets, options, port, &files).await?;
-        let mut cluster =
-            Self { apiserver, etcd, assets: assets.clone(), options: options.clone(), port, files };
+        let mut cluster = Self {
+            apiserver,
+            etcd,
+            events_etcd,
+            assets: assets.clone(),
+            options: options.clone(),
+            port,
+            files,
+        };
         cluster.ready().await?;
         Ok(cluster)
     }

@@ -15,7 +15,9 @@ use crate::pki::Issued;
 use crate::process::Process;
 
 pub mod callers;
+pub mod kube_proxy;
 mod node_lb;
+pub mod pod;
 
 pub use node_lb::{LB, NodeLb};
 
@@ -77,6 +79,7 @@ impl LbCluster {
             address: addresses[0],
             port: Some(PORT),
             advertise: addresses[0],
+            has_events_etcd: true,
             ..ClusterOptions::default()
         };
         let edge = EdgeCluster::start_at(options).await.expect("a cluster starts");

@@ -48,6 +48,13 @@ pub(crate) enum DoctorCommand {
     /// token that is good stays unused. The server logs both as checks.
     #[command(after_long_help = examples::DOCTOR_AGENT)]
     Agent(DoctorAgent),
+    /// Check what node-lb needs, on its worker
+    ///
+    /// Checks files and their dates, each API server of the configuration with its certificate, the clock, kubelet's right to read the
+    /// cluster's list of API servers, node-lb's own port, and its readiness. Run it as root, because kubelet's certificate is root's.
+    /// Changes nothing; node-lb may run or not.
+    #[command(after_long_help = examples::DOCTOR_NODE)]
+    Node(DoctorNode),
 }
 
 #[derive(Args)]
@@ -71,6 +78,13 @@ pub(crate) struct DoctorAgent {
     /// The context of that kubeconfig [default: its current-context]
     #[arg(long, value_name = "NAME", env = "TOMBOLO_AGENT_CONTEXT", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct DoctorNode {
+    /// The configuration file of node-lb
+    #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/node-lb.yaml")]
+    pub(crate) config: PathBuf,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ struct CommandGroup {
     commands: &'static [&'static str],
 }
 
-const GROUPS: [CommandGroup; 4] = [
+const GROUPS: [CommandGroup; 5] = [
     CommandGroup {
         heading: "Callers, who use kubectl:",
         commands: &["kubeconfig", "proxy", "passthrough", "vip", "doctor"],
@@ -19,6 +19,7 @@ const GROUPS: [CommandGroup; 4] = [
         commands: &["cluster", "token", "agent", "user", "policy", "audit", "ca", "server", "doctor server"],
     },
     CommandGroup { heading: "Sites, where agents run:", commands: &["rbac", "doctor agent"] },
+    CommandGroup { heading: "Workers, where node-lb runs:", commands: &["doctor node"] },
     CommandGroup { heading: "Everybody:", commands: &["completion", "version", "help"] },
 ];
 

@@ -41,6 +41,8 @@ text_enum! {
         ApiServer = "api-server",
         Rights = "rights",
         ExcessRights = "excess-rights",
+        // A worker.
+        LoadBalancer = "load-balancer",
         // A server.
         AgentCa = "agent-ca",
         CallerCa = "caller-ca",

@@ -89,6 +89,20 @@ pub(super) struct RawAgentConfig {
     pub(super) targets: Vec<String>,
 }
 
+/// The configuration of a worker's load balancer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RawNodeLBConfig {
+    pub(super) api_servers: Vec<String>,
+    pub(super) ca_file: PathBuf,
+    pub(super) client_certificate_file: Option<PathBuf>,
+    pub(super) client_key_file: Option<PathBuf>,
+    pub(super) server_name: Option<String>,
+    pub(super) listen: Vec<String>,
+    pub(super) state_dir: Option<PathBuf>,
+    pub(super) probes: RawProbes,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RawEnrollment {

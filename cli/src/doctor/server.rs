@@ -1,18 +1,11 @@
 //! Checks what a tunnel-server needs on its machine: files, the admin API and readiness.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use daemon::Scope;
 use proto::admin::{GetServerInfoResponse, SOCKET_DEFAULT};
 use rustls_pki_types::CertificateDer;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::certificate;
 use super::check::Check;
@@ -20,6 +13,7 @@ use super::configuration::{self, RawPeering, RawServerConfig};
 use super::enrollment_signer;
 use super::etcd;
 use super::host_cluster;
+use super::local;
 use super::peers;
 use super::ports;
 use super::report::Report;
@@ -30,12 +24,6 @@ use crate::tls::ClientIdentity;
 
 /// The default directory of the server's state.
 const STATE_DEFAULT: &str = "/var/lib/tombolo/server";
-
-/// Longest wait for the readiness probe.
-const READYZ_MAX: Duration = Duration::from_secs(5);
-
-/// Longest response of the readiness probe that is read.
-const READYZ_BYTES_MAX: u64 = 16 * 1024;
 
 pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut Report) {
     let id = args.server_id.as_deref();
@@ -57,7 +45,7 @@ pub(super) async fn check_all(args: &DoctorServer, scope: &Scope, report: &mut R
         peers::check_all(admin_socket(&config, base), scope, report).await;
     }
     if running.is_some() || is_off {
-        readyz(report, probes).await;
+        local::readiness(report, probes, "the server").await;
     }
 }
 
@@ -89,7 +77,7 @@ fn files(config: &RawServerConfig, base: &Path, report: &mut Report) -> Option<V
     }
     policy(report, &base.join(&config.policy.file));
     let state = config.state_dir.as_ref().map_or_else(|| STATE_DEFAULT.into(), |state| base.join(state));
-    folder(report, Check::StateDir, &state, "stateDir");
+    local::folder(report, Check::StateDir, &state, "stateDir", "the server");
     agent_roots
 }
 
@@ -153,28 +141,6 @@ fn policy(report: &mut Report, path: &Path) {
     }
 }
 
-/// Checks a folder that only the server's user may enter: the server starts with no other one. `key` is its configuration key.
-fn folder(report: &mut Report, check: Check, path: &Path, key: &str) {
-    let shown = path.display();
-    match fs::metadata(path) {
-        Ok(found) if !found.is_dir() => {
-            report.fail(check, format!("{shown} is not a directory"), format!("name another one as {key}"));
-        }
-        Ok(found) if found.permissions().mode() & 0o077 != 0 => {
-            let mode = found.permissions().mode() & 0o777;
-            let problem = format!("others may enter {shown} (mode {mode:03o}), and the server refuses that");
-            report.fail(check, problem, format!("run: chmod 700 {shown}"));
-        }
-        Ok(_) => report.ok(check, format!("only its owner may enter {shown}")),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            report.ok(check, format!("{shown} does not exist yet; the server creates it"));
-        }
-        Err(error) => {
-            report.fail(check, format!("{shown}: {error}"), "run this as root or as the server's user")
-        }
-    }
-}
-
 async fn admin(
     config: &RawServerConfig,
     base: &Path,
@@ -189,7 +155,7 @@ async fn admin(
     }
     let socket = admin_socket(config, base);
     if let Some(parent) = socket.parent() {
-        folder(report, Check::AdminSocket, parent, "the folder of admin.socket");
+        local::folder(report, Check::AdminSocket, parent, "the folder of admin.socket", "the server");
     }
     let request = async {
         let mut admin = Admin::connect(AdminEndpoint::Socket(socket), scope).await?;
@@ -235,62 +201,16 @@ fn not_running(report: &mut Report, found: &str) -> Option<GetServerInfoResponse
     None
 }
 
-async fn readyz(report: &mut Report, probes: SocketAddr) {
-    const CHECK: Check = Check::Readiness;
-    let reached = match probes.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, probes.port())),
-        IpAddr::V4(_) | IpAddr::V6(_) => probes,
-    };
-    let request = async {
-        let mut stream = TcpStream::connect(reached).await?;
-        stream.write_all(format!("GET /readyz HTTP/1.0\r\nHost: {reached}\r\n\r\n").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.take(READYZ_BYTES_MAX).read_to_string(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    match timeout(READYZ_MAX, request).await {
-        Ok(Ok(answer)) if answer.split(' ').nth(1) == Some("200") => report.ok(CHECK, "the server is ready"),
-        Ok(Ok(answer)) => {
-            let missing: Vec<&str> = answer.lines().filter(|line| line.starts_with("[-]")).collect();
-            report.fail(CHECK, format!("the server is not ready: {}", missing.join(", ")), "see its log");
-        }
-        Ok(Err(error)) => {
-            report.fail(CHECK, format!("no answer at {reached} ({error})"), "see the server's log");
-        }
-        Err(_) => report.fail(CHECK, format!("no answer at {reached} in time"), "see the server's log"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::Duration;
+
     use rcgen::KeyPair;
     use trust::{Order, ProvenKey, Root, Subject};
 
     use super::*;
     use crate::pem;
-
-    #[test]
-    fn a_folder_that_others_may_enter_fails_with_its_mode_and_the_remedy() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("tombolo");
-        let line = |mode| {
-            let mut report = Report::default();
-            if let Some(mode) = mode {
-                fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            }
-            folder(&mut report, Check::AdminSocket, &path, "the folder of admin.socket");
-            (report.exit_code(), report.lines().remove(0))
-        };
-
-        assert!(matches!(line(None), (0, text) if text.contains("does not exist yet")));
-        fs::create_dir(&path).unwrap();
-        for mode in [0o777, 0o710, 0o701] {
-            let (code, text) = line(Some(mode));
-            assert_eq!(code, 1, "{text}");
-            assert!(text.contains(&format!("(mode {mode:o})")) && text.contains("chmod 700"), "{text}");
-        }
-        assert!(matches!(line(Some(0o700)), (0, text) if text.contains("only its owner")));
-    }
 
     #[test]
     fn a_certificate_for_peers_must_have_the_role_and_name_this_server() {

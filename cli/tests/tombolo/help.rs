@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 67] = [
+const COMMANDS: [&str; 68] = [
     "",
     "ca",
     "ca init",
@@ -52,6 +52,7 @@ const COMMANDS: [&str; 67] = [
     "doctor",
     "doctor server",
     "doctor agent",
+    "doctor node",
     "policy",
     "policy check",
     "policy explain",
@@ -142,6 +143,8 @@ fn the_first_help_groups_the_commands_by_who_types_them() {
             "Sites, where agents run:",
             "\n  rbac ",
             "\n  doctor agent ",
+            "Workers, where node-lb runs:",
+            "\n  doctor node ",
             "\nOptions:\n",
         ]
         .map(place);

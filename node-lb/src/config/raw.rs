@@ -29,4 +29,22 @@ pub(super) struct RawConfig {
     /// defaults, those that this host does not have are left out.
     #[cfg_attr(test, schemars(length(min = 1, max = super::LISTENERS_MAX), extend("default" = super::LISTEN_DEFAULT)))]
     pub(super) listen: Option<Vec<String>>,
+    /// Serves pods, too. It takes the capability CAP_NET_ADMIN. Without this key pods are not served.
+    pub(super) pods: Option<RawPods>,
+}
+
+/// The keys for access of pods.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawPods {
+    /// Link-local IPv4 address and port at which pods are accepted. node-lb adds the address to the worker.
+    #[cfg_attr(test, schemars(extend("default" = super::POD_ADDRESS_DEFAULT)))]
+    pub(super) address: Option<String>,
+    /// The networks of pods, `ADDRESS/BITS` each. Nobody else but the worker itself is served there.
+    #[cfg_attr(test, schemars(required, length(min = 1, max = super::POD_NETWORKS_MAX)))]
+    pub(super) networks: Option<Vec<String>>,
+    /// IPv4 address and port of the Service `kubernetes`. Its packets are led to node-lb as long as node-lb runs, so
+    /// that pods need no change. Without this key pods use `address`.
+    pub(super) kubernetes_service: Option<String>,
 }

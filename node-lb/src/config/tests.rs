@@ -18,6 +18,7 @@ listen: ['127.0.0.1:8443', '127.0.0.2:8443']
 stateDir: state
 probes: { listen: '127.0.0.1:9999' }
 drainGraceSeconds: 5
+pods: { networks: [10.244.0.0/16], kubernetesService: '10.96.0.1:443' }
 runtime: { layout: shared, threads: 2 }
 ";
 
@@ -43,6 +44,9 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.state_dir, Path::new("/etc/tombolo/state"));
     assert_eq!((config.probes_listen.port(), config.drain_grace), (9999, Duration::from_secs(5)));
     assert_eq!(config.layout, Layout::Shared { workers: 2 });
+    let pods = config.pods.unwrap();
+    assert_eq!(pods.address.to_string(), "169.254.10.21:7443");
+    assert_eq!((pods.networks.len(), pods.service), (1, Some("10.96.0.1:443".parse().unwrap())));
 }
 
 #[test]
@@ -51,7 +55,7 @@ fn the_smallest_configuration_is_enough() {
 
     let listen: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
     assert_eq!(listen, ["127.0.0.1:7443", "[::1]:7443"]);
-    assert!(!config.listens_as_configured && config.tls.certificate.is_none());
+    assert!(!config.listens_as_configured && config.tls.certificate.is_none() && config.pods.is_none());
     assert_eq!(config.tls.server_name.to_str(), "127.0.0.1");
     assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9092");
     assert_eq!(config.state_dir, Path::new("/var/lib/tombolo/node-lb"));
@@ -96,6 +100,12 @@ fn values_that_are_not_allowed_are_named() {
         ("listen: ['0.0.0.0:7443']", "listen"),
         ("listen: ['192.168.1.5:7443']", "listen"),
         ("listen: ['localhost:7443']", "listen"),
+        ("pods: {}", "pods.networks"),
+        ("pods: { networks: ['10.244.0.1/16'] }", "pods.networks"),
+        ("pods: { networks: [10.244.0.0/16], address: '10.0.0.1:7443' }", "pods.address"),
+        ("pods: { networks: [10.244.0.0/16], address: '169.254.10.21' }", "pods.address"),
+        ("pods: { networks: [10.244.0.0/16], kubernetesService: '[fd00::1]:443' }", "pods.kubernetesService"),
+        ("pods: { networks: [10.244.0.0/16], kubernetesService: '10.96.0.1:0' }", "pods.kubernetesService"),
     ] {
         let name = more.split(':').next().unwrap();
         let text: String =

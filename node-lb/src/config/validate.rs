@@ -1,6 +1,6 @@
 //! Validates the raw configuration. All defaults are here.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use daemon::config::{
@@ -8,8 +8,12 @@ use daemon::config::{
 };
 use rustls_pki_types::ServerName;
 
-use super::raw::RawConfig;
-use super::{Config, Flags, LISTEN_DEFAULT, LISTENERS_MAX, SEEDS_MAX, SERVER_NAME_DEFAULT, Seed, TlsFiles};
+use super::raw::{RawConfig, RawPods};
+use super::{
+    Config, Flags, LISTEN_DEFAULT, LISTENERS_MAX, POD_ADDRESS_DEFAULT, POD_NETWORKS_MAX, SEEDS_MAX,
+    SERVER_NAME_DEFAULT, Seed, TlsFiles,
+};
+use crate::pods::PodAccess;
 
 /// The defaults for keys of every daemon. One thread relays more than a worker's programs ask for.
 pub(super) const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
@@ -28,13 +32,21 @@ pub(super) fn config(
     flags: &Flags,
     directory: &Path,
 ) -> Result<Config, KeyError> {
-    let RawConfig { api_servers, ca_file, client_certificate_file, client_key_file, server_name, listen } =
-        raw;
+    let RawConfig {
+        api_servers,
+        ca_file,
+        client_certificate_file,
+        client_key_file,
+        server_name,
+        listen,
+        pods,
+    } = raw;
     let common = common.resolve(&flags.shared, &COMMON_DEFAULTS, directory)?;
     Ok(Config {
         seeds: seeds(&flags.api_servers, api_servers)?,
         listens_as_configured: listen.is_some(),
         listen: self::listen(listen)?,
+        pods: pods.map(self::pods).transpose()?,
         tls: tls(ca_file, client_certificate_file, client_key_file, server_name, directory)?,
         state_dir: common.state_dir,
         probes_listen: common.probes_listen,
@@ -75,6 +87,34 @@ fn listen(raw: Option<Vec<String>>) -> Result<Vec<SocketAddr>, KeyError> {
         Err(KeyError::new("listen", text, allowed))
     };
     raw.iter().map(address).collect()
+}
+
+fn pods(raw: RawPods) -> Result<PodAccess, KeyError> {
+    const ADDRESS: &str = "pods.address";
+    const NETWORKS: &str = "pods.networks";
+    let RawPods { address, networks, kubernetes_service } = raw;
+    let address = address.unwrap_or_else(|| POD_ADDRESS_DEFAULT.to_owned());
+    let link_local = ipv4_address(ADDRESS, &address)?;
+    if !link_local.ip().is_link_local() {
+        let allowed = "an address of 169.254.0.0/16, which no other host can reach by a router";
+        return Err(KeyError::new(ADDRESS, &address, allowed));
+    }
+    let networks = networks.unwrap_or_default();
+    bounded(NETWORKS, networks.len(), 1..=POD_NETWORKS_MAX)?;
+    let parsed = networks.iter().map(|text| {
+        text.parse().map_err(|_| KeyError::new(NETWORKS, text, "networks of pods, such as 10.244.0.0/16"))
+    });
+    Ok(PodAccess {
+        address: link_local,
+        networks: parsed.collect::<Result<_, _>>()?,
+        service: kubernetes_service.map(|text| ipv4_address("pods.kubernetesService", &text)).transpose()?,
+    })
+}
+
+/// An IPv4 address and a port that is not 0.
+fn ipv4_address(key: &str, text: &str) -> Result<SocketAddrV4, KeyError> {
+    let address = text.parse::<SocketAddrV4>().ok().filter(|address| address.port() > 0);
+    address.ok_or_else(|| KeyError::new(key, text, "an IPv4 address and a port, such as 10.96.0.1:443"))
 }
 
 fn tls(

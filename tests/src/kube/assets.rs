@@ -53,6 +53,8 @@ pub struct NodeAssets {
     pub scheduler: PathBuf,
     /// The path of the `kubelet` program.
     pub kubelet: PathBuf,
+    /// The path of the `kube-proxy` program.
+    pub kube_proxy: PathBuf,
     /// The path of `metrics-server`, a static program.
     pub metrics_server: PathBuf,
     /// The program of `tests/kube/pod`, which is all that is in the images of most pods.
@@ -167,6 +169,7 @@ impl NodeAssets {
             controller_manager: find("kube-controller-manager")?,
             scheduler: find("kube-scheduler")?,
             kubelet: find("kubelet")?,
+            kube_proxy: find("kube-proxy")?,
             metrics_server: find("metrics-server")?,
             pod: find("pod")?,
             debian: debian.to_owned(),

@@ -9,13 +9,19 @@ use super::files::{self, Files};
 /// The addresses of Services, as kubeadm has them.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
+/// The etcd of all records but those of [`EVENTS_ETCD`], if there is one.
+pub(super) const ETCD: &str = "etcd";
+
+/// An etcd for events alone, as large clusters have it.
+pub(super) const EVENTS_ETCD: &str = "etcd-events";
+
 /// etcd on a Unix socket: it needs no port, and nobody but the owner of the folder reaches it.
-pub(super) fn etcd(assets: &Assets, options: &ClusterOptions, files: &Files) -> Invocation {
-    let endpoint = endpoint(files);
-    let peer = format!("unix://{}", files.path("peer.sock").display());
+pub(super) fn etcd(assets: &Assets, options: &ClusterOptions, files: &Files, name: &str) -> Invocation {
+    let endpoint = endpoint(files, name);
+    let peer = format!("unix://{}", files.path(&format!("{name}-peer.sock")).display());
     let flags = [
         "--name=edge".to_owned(),
-        format!("--data-dir={}", files.path("etcd").display()),
+        format!("--data-dir={}", files.path(name).display()),
         // The data lives as long as the test does: nothing is gained by waiting for a disk.
         "--unsafe-no-fsync".to_owned(),
         format!("--listen-client-urls={endpoint}"),
@@ -35,7 +41,7 @@ pub(super) fn apiserver(assets: &Assets, options: &ClusterOptions, port: u16, fi
     // pods.
     let without = if options.has_controllers { "" } else { "ServiceAccount" };
     let flags = [
-        ("etcd-servers", endpoint(files)),
+        ("etcd-servers", endpoint(files, ETCD)),
         ("bind-address", options.address.to_string()),
         ("secure-port", port.to_string()),
         ("advertise-address", options.advertise.to_string()),
@@ -69,7 +75,11 @@ pub(super) fn apiserver(assets: &Assets, options: &ClusterOptions, port: u16, fi
         .egress_selector
         .iter()
         .map(|file| ("egress-selector-config-file", file.display().to_string()));
-    let flags = flags.into_iter().chain(egress).map(|(name, value)| format!("--{name}={value}"));
+    let events = options
+        .has_events_etcd
+        .then(|| ("etcd-servers-overrides", format!("/events#{}", endpoint(files, EVENTS_ETCD))));
+    let flags =
+        flags.into_iter().chain(egress).chain(events).map(|(name, value)| format!("--{name}={value}"));
     let flags = flags.chain(options.apiserver_flags.iter().map(|flag| (*flag).to_owned()));
     Invocation::of(&assets.apiserver).arguments(flags).in_network_namespace(options.network_namespace.clone())
 }
@@ -98,6 +108,6 @@ pub(super) fn scheduler(assets: &NodeAssets, options: &ClusterOptions, files: &F
         .in_network_namespace(options.network_namespace.clone())
 }
 
-fn endpoint(files: &Files) -> String {
-    format!("unix://{}", files.path("etcd.sock").display())
+fn endpoint(files: &Files, name: &str) -> String {
+    format!("unix://{}", files.path(&format!("{name}.sock")).display())
 }

@@ -12,6 +12,14 @@ impl EdgeCluster {
         &mut self.apiserver
     }
 
+    /// Kills the etcd of events. Every API server then says that it is not ready, and serves all but events.
+    ///
+    /// # Panics
+    /// If the cluster was started without one.
+    pub fn kill_events_etcd(&mut self) {
+        self.events_etcd.as_mut().expect("it was started with one").kill();
+    }
+
     /// Starts an API server of this cluster, on the same etcd, in a network namespace. It listens on port 6443 of
     /// this address, and advertises it. Returns at once.
     ///

@@ -106,7 +106,11 @@ pub const LAYERED_CRATES: &[LayeredCrate] = &[
             Layer { name: "API servers in use", members: &[built("http_client"), built("balancer")] },
             Layer { name: "files", members: &[built("tls")] },
             Layer { name: "configuration", members: &[built("config")] },
-            Layer { name: "foundation", members: &[built("members"), built("random"), built("copy")] },
+            Layer {
+                name: "foundation",
+                members: &[built("members"), built("random"), built("copy"), built("pods")],
+            },
+            Layer { name: "the kernel", members: &[built("netlink")] },
         ],
     },
 ];

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::{LbCluster, until};
 use crate::binaries::binary;
-use crate::process::{Invocation, Process};
+use crate::process::{Invocation, Process, run};
 use crate::scratch::Scratch;
 
 /// The address of node-lb on the worker.
@@ -19,6 +19,9 @@ pub const LB: &str = "127.0.0.1:7443";
 
 /// The address of its probes.
 const PROBES: &str = "127.0.0.1:9092";
+
+/// Longest run of `tombolo doctor node`.
+const DOCTOR_MAX: Duration = Duration::from_secs(60);
 
 /// Longest wait for an answer of the probes.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -39,6 +42,33 @@ impl NodeLb {
     /// # Panics
     /// If it does not start.
     pub async fn start(cluster: &LbCluster, seeds: &[SocketAddr]) -> Self {
+        let mut lb = Self::with_files(cluster);
+        lb.configure(seeds, "ca.crt");
+        lb.start_again().await;
+        lb
+    }
+
+    /// The same, and it serves pods of a network, by the address of the Service, too.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_for_pods(
+        cluster: &LbCluster,
+        seeds: &[SocketAddr],
+        network: &str,
+        service: &str,
+    ) -> Self {
+        let mut lb = Self::with_files(cluster);
+        lb.configure(seeds, "ca.crt");
+        let path = lb.home.path().join("node-lb.yaml");
+        let text = fs::read_to_string(&path).expect("it was written");
+        let pods = format!("pods: {{ networks: [\"{network}\"], kubernetesService: \"{service}\" }}\n");
+        fs::write(path, text + &pods).expect("a file");
+        lb.start_again().await;
+        lb
+    }
+
+    fn with_files(cluster: &LbCluster) -> Self {
         let home = Scratch::new("tombolo-node-lb-").expect("a folder");
         let kubelet = cluster.kubelet();
         fs::write(home.path().join("ca.crt"), cluster.edge.ca_pem()).expect("a file");
@@ -46,10 +76,7 @@ impl NodeLb {
         let both = format!("{}{}", kubelet.certificate_pem, kubelet.key_pem);
         fs::write(home.path().join("kubelet-client-current.pem"), both).expect("a file");
         let network = cluster.worker.path().to_owned();
-        let mut lb = Self { process: None, home, network, starts: 0 };
-        lb.configure(seeds, "ca.crt");
-        lb.start_again().await;
-        lb
+        Self { process: None, home, network, starts: 0 }
     }
 
     /// Writes the configuration anew, for the next start. `ca` is a file in the folder of the files.
@@ -91,6 +118,19 @@ impl NodeLb {
     pub async fn stop(&mut self, limit: Duration) -> Option<i32> {
         let process = self.process.take().expect("it runs");
         process.stop(limit).await.expect("it ends").code()
+    }
+
+    /// The output of `tombolo doctor node` on the worker, and true if no check failed.
+    ///
+    /// # Panics
+    /// If it cannot be run.
+    pub async fn doctor(&self) -> (String, bool) {
+        let config = self.home.path().join("node-lb.yaml");
+        let program = Invocation::of(binary("tombolo"))
+            .arguments(["doctor".to_owned(), "node".to_owned(), format!("--config={}", config.display())])
+            .in_network_namespace(Some(self.network.clone()));
+        let output = run(&program, DOCTOR_MAX).await.expect("the doctor runs");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
     }
 
     /// Memory of the process that is in RAM now.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tests::lb_cluster::callers::{Callers, Report};
-use tests::lb_cluster::{LbCluster, MASTERS, NodeLb, READY_MAX};
+use tests::lb_cluster::{LbCluster, MASTERS, NodeLb, READY_MAX, until};
 use tests::skip::skip;
 use tests::sources::workspace;
 use tokio::time::sleep;
@@ -38,7 +38,9 @@ async fn callers_go_on_while_api_servers_die_freeze_restart_and_move() {
 
     killed(&mut cluster, &lb).await;
     frozen(&mut cluster, &lb).await;
+    without_power(&cluster, &lb).await;
     restarted_in_turn(&mut cluster, &lb).await;
+    without_events(&mut cluster, &lb).await;
 
     eprintln!("node-lb has {} KiB in RAM", lb.resident_bytes() / 1024);
 }
@@ -80,6 +82,45 @@ async fn frozen(cluster: &mut LbCluster, lb: &NodeLb) {
     assert!(metrics.contains(&cut) && !metrics.contains(&format!("{cut}0\n")), "{metrics}");
     cluster.signal(busiest, Signal::CONT);
     lb.until_state(cluster, cluster.socket(busiest), "ready", READY_MAX).await;
+}
+
+/// The cable of its machine is pulled: no answer, no RST, no FIN.
+async fn without_power(cluster: &LbCluster, lb: &NodeLb) {
+    let callers = start(cluster).await;
+    sleep(AROUND).await;
+
+    let busiest = busiest(cluster, lb).await;
+    cluster.masters[busiest].ip("link set eth0 down").await.expect("a cable can be pulled");
+
+    lb.until_state(cluster, cluster.socket(busiest), "down", READY_MAX).await;
+    sleep(AROUND).await;
+    let report = report("without power", callers).await;
+    assert!(report.failed.len() <= CALLERS, "{report:?}");
+    assert!(report.longest < GAP_MAX, "{report:?}");
+    cluster.masters[busiest].ip("link set eth0 up").await.expect("and put in again");
+    lb.until_state(cluster, cluster.socket(busiest), "ready", READY_MAX).await;
+}
+
+/// Every API server says at `/readyz` that it is not ready, and serves all that callers ask for.
+async fn without_events(cluster: &mut LbCluster, lb: &NodeLb) {
+    let callers = start(cluster).await;
+    sleep(AROUND).await;
+
+    cluster.edge.kill_events_etcd();
+
+    until("the API server is not ready", READY_MAX, async || {
+        let said = cluster.edge.kubectl(&["get", "--raw", "/readyz"]).await.expect("kubectl runs");
+        (!said.status.success()).then_some(())
+    })
+    .await;
+    // Probes have their time to notice, and new connections are served.
+    sleep(AROUND * 2).await;
+    until_all_ready(cluster, lb).await;
+    let names = cluster.kubectl().stdout(&["get", "namespaces", "-o", "name"]).await;
+    assert!(names.contains("namespace/default"), "{names}");
+    sleep(AROUND).await;
+    let report = report("without the etcd of events", callers).await;
+    assert_eq!(report.failed, Vec::<String>::new());
 }
 
 /// No request fails, although the last one comes back with another address.

@@ -1,4 +1,5 @@
 //! node-lb on a worker, with three real API servers on masters of their own.
 
 mod faults;
+mod pods;
 mod restarts;

@@ -39,6 +39,12 @@ async fn a_worker_finds_its_api_servers_after_a_restart_in_the_dark() {
     until("the state file has all API servers", READY_MAX, async || has_all()).await;
     let good = written();
 
+    let (said, is_healthy) = lb.doctor().await;
+    assert!(is_healthy, "{said}");
+    for check in ["ca", "certificate", "api-server", "clock", "rights", "load-balancer", "readiness"] {
+        let is_ok = |line: &str| line.starts_with("ok ") && line.split_whitespace().nth(1) == Some(check);
+        assert!(said.lines().any(is_ok), "{check}: {said}");
+    }
     the_configured_one_is_dead(&mut cluster, &mut lb).await;
     the_state_file_is_bad(&cluster, &mut lb, &good).await;
     nothing_goes_to_a_foreign_ca(&mut cluster, &mut lb).await;
@@ -103,6 +109,8 @@ async fn nothing_goes_to_a_foreign_ca(cluster: &mut LbCluster, lb: &mut NodeLb) 
     assert!(!first_bytes.is_empty() && first_bytes.iter().all(|byte| *byte == 22), "{first_bytes:?}");
     let metrics = lb.metrics(cluster).await;
     assert!(!metrics.contains("tombolo_lb_connections_refused_total 0\n"), "{metrics}");
+    let (said, is_healthy) = lb.doctor().await;
+    assert!(!is_healthy && said.contains("is not of the CA that is trusted here"), "{said}");
     assert_eq!(lb.stop(Duration::from_secs(20)).await, Some(0), "{}", lb.log());
 }
 

@@ -127,7 +127,7 @@ impl TunnelAtPeer {
 
     /// The liveness, for those who wait for its end.
     pub(super) fn live(&self) -> &LiveSince {
-        // Whoever changes the liveness holds the lock, too, and then finds `live`.
+        // A change of the liveness holds the lock, too, and finds `live` afterwards.
         let word = self.last_word();
         self.0.live.get_or_init(|| Box::new(LiveSince::new(word.live_since)))
     }

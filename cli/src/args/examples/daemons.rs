@@ -71,6 +71,16 @@ Exit codes:
   1  a check failed
   2  nothing to check: wrong usage, or a file that cannot be read";
 
+pub(in crate::args) const DOCTOR_NODE: &str = "\
+Examples:
+  tombolo doctor node
+  tombolo doctor node --config node-lb.yaml --output json
+
+Exit codes:
+  0  no check failed; there may be warnings
+  1  a check failed
+  2  nothing to check: wrong usage, or a file that cannot be read";
+
 pub(in crate::args) const DOCTOR_AGENT: &str = "\
 Examples:
   tombolo doctor agent

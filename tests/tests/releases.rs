@@ -12,7 +12,7 @@ use tests::scratch::Scratch;
 use tests::skip::skip;
 use tests::sources::{self, workspace};
 
-const UNITS: [&str; 2] = ["tunnel-server.service", "tunnel-agent.service"];
+const UNITS: [&str; 3] = ["tunnel-server.service", "tunnel-agent.service", "node-lb.service"];
 /// The highest exposure that `systemd-analyze security` may find, of 10, times ten.
 const EXPOSURE_MAX: &str = "--threshold=20";
 
@@ -23,9 +23,13 @@ fn a_release_made_twice_from_one_commit_is_the_same_and_complete() {
     let programs = scratch.path().join("programs");
     fs::create_dir(&programs).expect("a folder");
     let tombolo = format!("exec {} \"$@\"", binary("tombolo").display());
-    for (name, does) in
-        [("tombolo", tombolo.as_str()), ("tunnel-server", ":"), ("tunnel-agent", ":"), ("tombolo-demo", ":")]
-    {
+    for (name, does) in [
+        ("tombolo", tombolo.as_str()),
+        ("tunnel-server", ":"),
+        ("tunnel-agent", ":"),
+        ("node-lb", ":"),
+        ("tombolo-demo", ":"),
+    ] {
         executable(&programs.join(name), &format!("#!/bin/sh\n{does}\n"));
     }
     let [first, second] = ["first", "second"].map(|name| {
@@ -112,7 +116,7 @@ fn the_demo_runs_a_release_of_its_commit_and_builds_otherwise() {
 fn the_krew_manifest_has_the_digest_of_the_plugins_archive() {
     let scratch = Scratch::new("tombolo-krew-").expect("a folder");
     let out = scratch.path().join("out");
-    for name in ["tombolo", "tunnel-server", "tunnel-agent"] {
+    for name in ["tombolo", "tunnel-server", "tunnel-agent", "node-lb"] {
         executable(
             &scratch.path().join(name),
             &format!("#!/bin/sh\nexec {} \"$@\"\n", binary("tombolo").display()),
@@ -146,7 +150,7 @@ fn krew_installs_a_plugin_that_kubectl_runs_and_completes() {
     fs::create_dir(&programs).expect("a folder");
     // The name by which the program was started is the one that it sees.
     let tombolo = format!("#!/bin/bash\nexec -a \"$0\" {} \"$@\"\n", binary("tombolo").display());
-    for name in ["tombolo", "tunnel-server", "tunnel-agent"] {
+    for name in ["tombolo", "tunnel-server", "tunnel-agent", "node-lb"] {
         executable(&programs.join(name), &tombolo);
     }
     let made = release(&["--programs", text(&programs), "--out", text(&out)]);
@@ -189,10 +193,12 @@ fn systemd_finds_no_fault_in_the_units() {
     };
 
     assert_eq!(verify(), "");
-    let drop_in = root.join("etc/systemd/system/tunnel-server.service.d");
-    fs::create_dir(&drop_in).expect("a folder");
-    fs::copy(units().join("vip.conf"), drop_in.join("vip.conf")).expect("a file can be copied");
-    assert_eq!(verify(), "", "with the drop-in for vip");
+    for (unit, drop_in) in [("tunnel-server.service.d", "vip.conf"), ("node-lb.service.d", "pods.conf")] {
+        let folder = root.join("etc/systemd/system").join(unit);
+        fs::create_dir(&folder).expect("a folder");
+        fs::copy(units().join(drop_in), folder.join(drop_in)).expect("a file can be copied");
+        assert_eq!(verify(), "", "with {drop_in}");
+    }
 
     let broken = root.join("etc/systemd/system/tunnel-agent.service");
     let unit = fs::read_to_string(&broken).expect("a unit");
@@ -229,7 +235,7 @@ fn sysusers_and_tmpfiles_make_the_users_and_folders_of_the_units() {
         let has = |text: &str, expected: &[&str]| {
             text.lines().any(|line| line.split_whitespace().take(expected.len()).eq(expected.iter().copied()))
         };
-        assert!(has(&users, &["u", user, "-"]), "{unit}: {user}");
+        assert!(user == "root" || has(&users, &["u", user, "-"]), "{unit}: {user}");
         assert!(has(&folders, &["d", state, "0700", user, user]), "{unit}: {state}");
         assert!(value("ExecStart").contains(&format!("--state-dir={state} ")), "{unit}");
     }

@@ -27,6 +27,8 @@ async fn the_example_manifests_are_valid_and_run_as_restricted_pods() {
         let enforced = cluster.admin().stdout(&["get", "namespace", namespace, "-o", enforced]).await;
         assert_eq!(enforced, "restricted");
     }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/node-lb/static-pod.yaml");
+    apply_from(&cluster, "--filename", file.to_str().unwrap()).await;
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples/etcd/etcd.yaml");
     apply_from(&cluster, "--filename", file.to_str().unwrap()).await;
     let words = ["get", "statefulset/tombolo-etcd", "--namespace", "tombolo-system", "-o", "json"];

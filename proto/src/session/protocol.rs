@@ -7,8 +7,9 @@ use super::{HEARTBEAT_IDLE, SILENCE_LEAST};
 use crate::wire::control_frame::Frame;
 
 /// Silence after which a session between servers is given up. Short, because a server has other servers to use
-/// and its registration does not outlive it by much.
-pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(15);
+/// and its registration does not outlive it by much. So what a dead server carried has ended for callers after 15 s, the time to notice
+/// included.
+pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(14);
 
 const _: () = assert!(SILENCE_LEAST.as_millis() <= PEER_SILENCE_MAX.as_millis());
 const _: () = assert!(HEARTBEAT_IDLE.as_millis() * 3 <= PEER_SILENCE_MAX.as_millis());

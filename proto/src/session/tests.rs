@@ -306,12 +306,12 @@ fn messages_of_servers_are_all_reported_in_their_order() {
 }
 
 #[test]
-fn a_silent_server_is_lost_after_fifteen_seconds() {
+fn a_silent_server_is_lost_at_its_limit_and_not_before() {
     let (_, began) = session();
     let mut session = Session::with_protocol(Protocol::Peer, began, PEER_SILENCE_MAX);
-    session.handle_timeout(began + Duration::from_secs(14));
+    session.handle_timeout(began + PEER_SILENCE_MAX - Duration::from_millis(1));
     assert_eq!(session.health(), Health::Suspect);
-    session.handle_timeout(began + Duration::from_secs(15));
+    session.handle_timeout(began + PEER_SILENCE_MAX);
     assert_eq!(session.health(), Health::Lost);
 }
 

@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
     .unanswered(HALF_LOST_UNANSWERED)
     .begun_during(HALF_LOST_NEW)
     .seconds(30)
-    .note("a server that is silent for 15 s counts as dead to the others, whose streams by it end then"),
+    .note("a server that is silent for 14 s counts as dead to the others, whose streams by it end then"),
     Row::new("82", "the server of the callers is killed", Servers(ServersFault::CallersServerKilled))
         .in_flight(["G3", "W1", "E1", "A1", "G3"])
         .begun_during(UNNOTICED)

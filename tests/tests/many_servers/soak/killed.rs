@@ -29,7 +29,7 @@ const TOLD_AFTER: Duration = Duration::from_millis(150);
 const BEFORE: Duration = Duration::from_secs(5);
 const AFTER: Duration = Duration::from_secs(25);
 
-/// A shell over the killed server's tunnel ends when the session with that server is lost, after 15 s of silence.
+/// A shell over the killed server's tunnel ends when the session with that server is lost, after 14 s of silence.
 const SHELL_ENDS_MAX: Duration = Duration::from_secs(16);
 
 /// The time within which every watch has its next event. Five seconds are promised to a machine that has time for it, and less than

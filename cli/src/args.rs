@@ -10,6 +10,7 @@ mod groups;
 mod join;
 mod kubeconfig;
 mod kubeconfig_copy;
+mod node;
 #[cfg(test)]
 mod pages;
 mod passthrough;
@@ -43,6 +44,7 @@ pub(crate) use doctor::{
 pub(crate) use join::{CHART_DEFAULT, JoinArgs, PrintedCommand, RoleSubject, SiteArgs};
 pub(crate) use kubeconfig::KubeconfigArgs;
 pub(crate) use kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
+pub(crate) use node::{NodeCommand, NodeJoin, NodeJoinCommand, NodeReset};
 pub(crate) use passthrough::PassthroughArgs;
 pub(crate) use policies::{PolicyCheck, PolicyCommand, PolicyExplain, PolicyOutput};
 pub(crate) use proxy::ProxyArgs;
@@ -139,6 +141,9 @@ pub(crate) enum Command {
     /// impersonate and what it may read, with a reason for each rule. Generate it again when that configuration changes.
     #[command(after_long_help = examples::RBAC)]
     Rbac(RbacArgs),
+    /// Make a machine a worker of a cluster, by a load balancer for its API servers
+    #[command(subcommand, after_long_help = examples::NODE)]
+    Node(NodeCommand),
     /// List, create, change and delete clusters at a server
     #[command(subcommand, after_long_help = examples::CLUSTER)]
     Cluster(ClusterCommand),

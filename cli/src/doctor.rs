@@ -23,9 +23,53 @@ mod ports;
 mod report;
 mod server;
 
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use check::Check;
+use daemon::Scope;
+use rustls_pki_types::CertificateDer;
+
 use crate::args::{DoctorArgs, DoctorCommand};
+use crate::https::HttpsConnection;
 use crate::runtime::{self, RuntimeError};
 pub(crate) use report::Report;
+
+/// An API server that a kubeconfig leads to, with its credential.
+pub(crate) struct ReachedCluster {
+    pub(crate) connection: HttpsConnection,
+    /// The path before every request path, without a slash at its end.
+    pub(crate) prefix: String,
+    /// The CAs that the kubeconfig trusts.
+    pub(crate) roots: Vec<CertificateDer<'static>>,
+}
+
+/// Connects to the API server that a kubeconfig leads to; without a path to that of kubectl's own.
+///
+/// # Errors
+/// The report, which says what is wrong and what to do.
+pub(crate) async fn reach_cluster(
+    path: Option<PathBuf>,
+    context: Option<&str>,
+    scope: &Scope,
+) -> Result<ReachedCluster, Report> {
+    let mut report = Report::default();
+    let Some(path) = path.or_else(kubeconfig::default_path) else {
+        report.fail(
+            Check::Kubeconfig,
+            "no kubeconfig is named, and there is no default one",
+            "name one with --kubeconfig",
+        );
+        return Err(report);
+    };
+    let found = kubeconfig::check(&mut report, &path, context, "the API server", SystemTime::now());
+    let Some(kubeconfig::Destination { target, prefix }) = found.ok().flatten() else { return Err(report) };
+    let roots = target.roots.clone();
+    match target.reach(&mut report, scope).await {
+        Some(connection) => Ok(ReachedCluster { connection, prefix, roots }),
+        None => Err(report),
+    }
+}
 
 /// Runs the checks that the arguments select, and reports the result of each.
 pub(crate) fn examine(args: DoctorArgs) -> Result<Report, RuntimeError> {

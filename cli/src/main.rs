@@ -15,12 +15,14 @@ mod dial_tokens;
 mod doctor;
 mod export;
 mod files;
+mod https;
 mod import;
 mod in_force;
 mod join;
 mod kubeconfig;
 mod man;
 mod names;
+mod node;
 mod passthrough;
 mod pem;
 mod policies;
@@ -43,7 +45,8 @@ use std::process::ExitCode;
 
 use args::{
     AgentCommand, AuditCommand, CaCommand, ClusterCommand, Command, DialTokenCommand, DoctorOutput,
-    IssueCommand, PolicyCommand, Program, ServerCommand, TokenCommand, UserCommand, UserTokenCommand,
+    IssueCommand, NodeCommand, PolicyCommand, Program, ServerCommand, TokenCommand, UserCommand,
+    UserTokenCommand,
 };
 use in_force::RevokeOutput;
 
@@ -98,6 +101,9 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
             }
             return Ok(ExitCode::from(report.exit_code()));
         }
+        Command::Node(NodeCommand::JoinCommand(args)) => node::print_join_command(&args)?,
+        Command::Node(NodeCommand::Join(args)) => print::lines(&node::join(&args)?)?,
+        Command::Node(NodeCommand::Reset(args)) => print::lines(&node::reset(&args)?)?,
         Command::Server(ServerCommand::List(args)) => print::lines(&servers::list(&args)?)?,
         Command::Server(ServerCommand::Remove(args)) => print::lines(&servers::remove(args)?)?,
         Command::Server(ServerCommand::Export(args)) => print::lines(&export::write(&args)?)?,

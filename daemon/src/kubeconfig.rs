@@ -144,6 +144,12 @@ impl Kubeconfig {
         Ok(first_document(text)?.unwrap_or_default())
     }
 
+    /// The cluster of a file without contexts, such as kubeadm's `cluster-info`: the first one.
+    #[must_use]
+    pub fn first_cluster(&self) -> Option<&ClusterEntry> {
+        self.clusters.first().map(|entry| &entry.cluster)
+    }
+
     /// The context of this name, or else the current one.
     ///
     /// # Errors

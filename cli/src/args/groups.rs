@@ -19,7 +19,7 @@ const GROUPS: [CommandGroup; 5] = [
         commands: &["cluster", "token", "agent", "user", "policy", "audit", "ca", "server", "doctor server"],
     },
     CommandGroup { heading: "Sites, where agents run:", commands: &["rbac", "doctor agent"] },
-    CommandGroup { heading: "Workers, where node-lb runs:", commands: &["doctor node"] },
+    CommandGroup { heading: "Workers, where node-lb runs:", commands: &["node", "doctor node"] },
     CommandGroup { heading: "Everybody:", commands: &["completion", "version", "help"] },
 ];
 

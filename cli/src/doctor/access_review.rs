@@ -11,8 +11,8 @@ use super::check::Check;
 use super::clock;
 use super::configuration::{RawAgentConfig, RawImpersonation};
 use super::excess_rights::{self, Excess};
-use super::https::HttpsConnection;
 use super::report::Report;
+use crate::https::HttpsConnection;
 
 /// The path for reviews of one's own rights.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";

@@ -8,11 +8,11 @@ use proto::help::BY_THE_GATEWAY;
 use serde_json::Value;
 
 use super::check::Check;
-use super::https::{HttpsConnection, HttpsResponse, SendError};
 use super::kubeconfig::KubeconfigUnusable;
 use super::report::Report;
 use super::{clock, kubeconfig};
 use crate::args::DoctorCaller;
+use crate::https::{HttpsConnection, HttpsResponse, SendError};
 
 /// The API server's readiness path, which every authenticated user may ask for.
 const READY: &str = "/readyz";

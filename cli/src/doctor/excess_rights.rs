@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::check::Check;
-use super::https::HttpsConnection;
 use super::report::Report;
+use crate::https::HttpsConnection;
 
 /// The path for a list of one's own rights.
 const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";

@@ -1,15 +1,9 @@
-//! An HTTPS client for the checks: it resolves, connects, shakes hands and sends requests, and reports each step.
+//! The way to an HTTPS server for the checks: it resolves, connects and shakes hands, and reports each step.
 
 use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use daemon::Scope;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HOST};
-use http::{HeaderValue, Method, Request};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Bytes;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use rustls::{ALL_VERSIONS, CertificateError};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::{TcpStream, lookup_host};
@@ -18,16 +12,11 @@ use tokio_rustls::TlsConnector;
 
 use super::check::Check;
 use super::report::Report;
+use crate::https::HttpsConnection;
 use crate::tls::{self, ALPN_HTTP1, ClientIdentity};
 
 /// Longest wait for a DNS lookup, a connection or a handshake.
 const STEP_MAX: Duration = Duration::from_secs(5);
-
-/// Longest wait for a response. The gateway waits for the agent, and the agent for its API server.
-const RESPONSE_MAX: Duration = Duration::from_secs(20);
-
-/// Longest response body that is read.
-const BODY_BYTES_MAX: usize = 256 * 1024;
 
 /// A server, and the credential that the requests carry.
 pub(super) struct HttpsTarget {
@@ -40,31 +29,6 @@ pub(super) struct HttpsTarget {
     pub(super) roots: Vec<CertificateDer<'static>>,
     pub(super) identity: Option<ClientIdentity>,
     pub(super) token: Option<String>,
-}
-
-/// An open connection for requests.
-pub(super) struct HttpsConnection {
-    requests: SendRequest<Full<Bytes>>,
-    host: String,
-    token: Option<String>,
-}
-
-/// A request had no response.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SendError {
-    /// The connection stands, and nothing came back. So the server has accepted the connection's certificates.
-    #[error("no answer within {} s", RESPONSE_MAX.as_secs())]
-    NoAnswer,
-    /// The connection broke, perhaps because the server does not accept the client's certificate.
-    #[error("{0}")]
-    Broke(String),
-}
-
-/// The parts of a response that the checks need.
-pub(super) struct HttpsResponse {
-    pub(super) status: u16,
-    pub(super) date: Option<SystemTime>,
-    pub(super) body: Vec<u8>,
 }
 
 /// The addresses of a host. `None` if there are none; the report says why.
@@ -128,62 +92,14 @@ impl HttpsTarget {
             }
         };
         report.ok(Check::Tls, format!("{whose} has a valid certificate for {name}"));
-        match http1::handshake(TokioIo::new(stream)).await {
-            Ok((requests, connection)) => {
-                scope.spawn_background(async move {
-                    // The pending request gets the error.
-                    let _ = connection.await;
-                });
-                Some(HttpsConnection { requests, host: format!("{host}:{port}"), token })
-            }
+        match HttpsConnection::over(stream, format!("{host}:{port}"), token, scope).await {
+            Ok(connection) => Some(connection),
             Err(error) => {
                 report.fail_by(Check::Http, &error);
                 None
             }
         }
     }
-}
-
-impl HttpsConnection {
-    /// Sends one request with the credential.
-    pub(super) async fn send(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: Option<String>,
-    ) -> Result<HttpsResponse, SendError> {
-        let exchange = async {
-            let mut request = Request::builder().method(method).uri(path);
-            request = request.header(HOST, &self.host).header(ACCEPT, "application/json");
-            if let Some(token) = &self.token {
-                let mut value =
-                    HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| error.to_string())?;
-                value.set_sensitive(true);
-                request = request.header(AUTHORIZATION, value);
-            }
-            if body.is_some() {
-                request = request.header(CONTENT_TYPE, "application/json");
-            }
-            let request =
-                request.body(Full::from(body.unwrap_or_default())).map_err(|error| error.to_string())?;
-            self.requests.ready().await.map_err(|error| chained(&error))?;
-            let response = self.requests.send_request(request).await.map_err(|error| chained(&error))?;
-            let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
-            let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-            let status = response.status().as_u16();
-            let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| error.to_string())?.to_bytes().to_vec();
-            Ok(HttpsResponse { status, date, body })
-        };
-        match timeout(RESPONSE_MAX, exchange).await {
-            Ok(result) => result.map_err(SendError::Broke),
-            Err(_) => Err(SendError::NoAnswer),
-        }
-    }
-}
-
-fn chained(error: &hyper::Error) -> String {
-    daemon::error_chain(error).to_string()
 }
 
 async fn connect(report: &mut Report, whose: &str, addresses: &[SocketAddr]) -> Option<TcpStream> {

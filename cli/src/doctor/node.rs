@@ -15,10 +15,11 @@ use super::certificate;
 use super::check::Check;
 use super::clock;
 use super::configuration::{self, RawNodeLBConfig};
-use super::https::{HttpsConnection, HttpsTarget};
+use super::https::HttpsTarget;
 use super::local;
 use super::report::Report;
 use crate::args::DoctorNode;
+use crate::https::HttpsConnection;
 use crate::tls::ClientIdentity;
 
 /// The default directory of node-lb's state.

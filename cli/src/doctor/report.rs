@@ -71,6 +71,16 @@ impl Report {
         self.is_unusable = true;
     }
 
+    /// The lines of what failed, for a command that goes on only without a failure.
+    pub(crate) fn failures(&self) -> String {
+        let failed = self.findings.iter().filter(|finding| finding.verdict == Verdict::Failed);
+        let sentence = |Finding { found, advice, .. }: &Finding| match advice {
+            Some(advice) => format!("{found}; {advice}"),
+            None => found.clone(),
+        };
+        failed.map(sentence).collect::<Vec<_>>().join("; ")
+    }
+
     /// 0 without a failure, 1 with one, and 2 if the file to check by cannot be used.
     pub(crate) fn exit_code(&self) -> u8 {
         match (self.is_unusable, self.is_failed()) {

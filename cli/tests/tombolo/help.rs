@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 68] = [
+const COMMANDS: [&str; 72] = [
     "",
     "ca",
     "ca init",
@@ -53,6 +53,10 @@ const COMMANDS: [&str; 68] = [
     "doctor server",
     "doctor agent",
     "doctor node",
+    "node",
+    "node join-command",
+    "node join",
+    "node reset",
     "policy",
     "policy check",
     "policy explain",
@@ -144,6 +148,7 @@ fn the_first_help_groups_the_commands_by_who_types_them() {
             "\n  rbac ",
             "\n  doctor agent ",
             "Workers, where node-lb runs:",
+            "\n  node ",
             "\n  doctor node ",
             "\nOptions:\n",
         ]

@@ -55,6 +55,8 @@ pub struct NodeAssets {
     pub kubelet: PathBuf,
     /// The path of the `kube-proxy` program.
     pub kube_proxy: PathBuf,
+    /// The path of the `kubeadm` program.
+    pub kubeadm: PathBuf,
     /// The path of `metrics-server`, a static program.
     pub metrics_server: PathBuf,
     /// The program of `tests/kube/pod`, which is all that is in the images of most pods.
@@ -170,6 +172,7 @@ impl NodeAssets {
             scheduler: find("kube-scheduler")?,
             kubelet: find("kubelet")?,
             kube_proxy: find("kube-proxy")?,
+            kubeadm: find("kubeadm")?,
             metrics_server: find("metrics-server")?,
             pod: find("pod")?,
             debian: debian.to_owned(),

@@ -92,6 +92,8 @@ pub(super) fn controller_manager(assets: &NodeAssets, options: &ClusterOptions, 
         ("service-account-private-key-file", path(files::ACCOUNT_KEY)),
         ("root-ca-file", path(files::CA)),
         ("leader-elect", "false".to_owned()),
+        // As kubeadm has them: those that sign cluster-info for tokens, and remove old tokens, are off otherwise.
+        ("controllers", "*,bootstrapsigner,tokencleaner".to_owned()),
         ("secure-port", "0".to_owned()),
     ];
     let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}"));

@@ -1,5 +1,6 @@
 //! node-lb on a worker, with three real API servers on masters of their own.
 
 mod faults;
+mod joining;
 mod pods;
 mod restarts;

@@ -71,6 +71,31 @@ Exit codes:
   1  a check failed
   2  nothing to check: wrong usage, or a file that cannot be read";
 
+pub(in crate::args) const NODE: &str = "\
+Examples:
+  On an administrator's machine:
+  tombolo node join-command --kubeconfig admin.conf
+  On the new worker the command that was printed, and to undo it:
+  tombolo node reset";
+
+pub(in crate::args) const NODE_JOIN_COMMAND: &str = "\
+Examples:
+  tombolo node join-command --kubeconfig admin.conf
+  tombolo node join-command --ttl 15m --api-server 192.168.1.11:6443";
+
+pub(in crate::args) const NODE_JOIN: &str = "\
+Examples:
+  tombolo node join --only-lb --token-file token --ca-hash sha256:8cb2… \\
+      --api-server 192.168.1.11:6443 --api-server 192.168.1.12:6443
+  What it would write:
+  tombolo node join --only-lb --dry-run --token-file token \\
+      --ca-hash sha256:8cb2… --api-server 192.168.1.11:6443";
+
+pub(in crate::args) const NODE_RESET: &str = "\
+Examples:
+  tombolo node reset
+  tombolo node reset --root image";
+
 pub(in crate::args) const DOCTOR_NODE: &str = "\
 Examples:
   tombolo doctor node

@@ -1,0 +1,86 @@
+//! The arguments of `tombolo node`: a machine becomes a worker of a cluster, and stops being one.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::examples;
+use crate::names::{Validity, host_and_port};
+use crate::node::{BootstrapToken, CaHash};
+
+#[derive(Subcommand)]
+pub(crate) enum NodeCommand {
+    /// Print the command by which a machine joins a cluster as a worker
+    ///
+    /// Makes a bootstrap token in the cluster, and prints the command with it, the hash of the cluster's CA and all its API servers. Needs
+    /// the kubeconfig of an administrator, and a cluster with kubeadm's ConfigMap cluster-info. Whoever has the command can join a
+    /// machine until the token ends, so treat it as a password.
+    #[command(after_long_help = examples::NODE_JOIN_COMMAND)]
+    JoinCommand(NodeJoinCommand),
+    /// Give this machine a load balancer for the API servers of a cluster, so that it can join the cluster
+    ///
+    /// Learns the cluster's CA from the first API server that proves with the token that it is the right one. Checks that the certificate of
+    /// each API server names 127.0.0.1, and the clocks. Then writes the CA, node-lb's configuration and its unit for systemd, starts
+    /// it, and waits until it relays. kubeadm joins the machine through it: kubeadm join 127.0.0.1:7443.
+    ///
+    /// Each step is written down before it is done. If the command is interrupted, run it again; `tombolo node reset` takes back exactly what
+    /// it did. Nothing is replaced that it did not write.
+    #[command(after_long_help = examples::NODE_JOIN)]
+    Join(NodeJoin),
+    /// Take back what `tombolo node join` did on this machine
+    ///
+    /// Stops node-lb, and removes the files and folders that the join has made. What others have put into these folders stays.
+    #[command(after_long_help = examples::NODE_RESET)]
+    Reset(NodeReset),
+}
+
+#[derive(Args)]
+pub(crate) struct NodeJoinCommand {
+    /// The kubeconfig of an administrator [default: the first of $KUBECONFIG, else ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of that kubeconfig [default: its current-context]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// The time in which a machine can join with the token
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub(crate) ttl: Validity,
+    /// An API server as workers reach it; repeat for more [default: those that the cluster lists]
+    #[arg(long = "api-server", value_name = "HOST:PORT", value_parser = host_and_port)]
+    pub(crate) api_servers: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct NodeJoin {
+    /// Set up the load balancer and nothing else; kubeadm does the rest of a join
+    #[arg(long, required = true)]
+    pub(crate) only_lb: bool,
+    /// The bootstrap token of the cluster
+    #[arg(long, value_name = "TOKEN", required_unless_present = "token_file", conflicts_with = "token_file")]
+    pub(crate) token: Option<BootstrapToken>,
+    /// A file with the bootstrap token, which other users of this machine then do not see in the list of processes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The hash of the cluster's CA, as `tombolo node join-command` prints it
+    #[arg(long, value_name = "sha256:HASH")]
+    pub(crate) ca_hash: CaHash,
+    /// An API server of the cluster; repeat for more, at most 32
+    #[arg(long = "api-server", value_name = "HOST:PORT", required = true, value_parser = host_and_port)]
+    pub(crate) api_servers: Vec<String>,
+    /// Write the files, and print how node-lb is started
+    #[arg(long)]
+    pub(crate) no_start: bool,
+    /// Ask the API servers, print all files, and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The root folder of the machine, another one for an image
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) root: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct NodeReset {
+    /// The root folder of the machine, another one for an image
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) root: PathBuf,
+}

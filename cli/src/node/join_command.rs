@@ -1,0 +1,187 @@
+//! `tombolo node join-command`: makes a bootstrap token in a cluster, and prints the command by which a machine joins with it.
+
+use std::time::SystemTime;
+
+use daemon::Scope;
+use http::Method;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::bootstrap_token::{BootstrapToken, NoRandomBytes};
+use super::cluster_info::{self, CaHash};
+use crate::args::NodeJoinCommand;
+use crate::doctor::{self, ReachedCluster};
+use crate::https::SendError;
+use crate::names::Validity;
+use crate::print;
+use crate::runtime::{self, RuntimeError};
+
+/// The list of the cluster's API servers.
+const SLICES: &str =
+    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?fieldSelector=metadata.name%3Dkubernetes";
+
+/// The path for bootstrap tokens.
+const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
+
+/// The group to which kubeadm binds the rights of machines that join.
+const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
+
+/// The API server by which workers with node-lb come.
+const BY_NODE_LB: &str = "https://127.0.0.1:7443";
+
+/// The error if there is no command to print.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JoinCommandError {
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error("the cluster cannot be asked: {0}")]
+    Cluster(String),
+    #[error("the API server cannot be asked for {0}")]
+    Send(&'static str, #[source] SendError),
+    #[error("the API server refuses {what} (HTTP {status}); use the kubeconfig of an administrator")]
+    Refused {
+        /// The object that was asked for.
+        what: &'static str,
+        /// The status of the answer.
+        status: u16,
+    },
+    #[error(
+        "the cluster has no ConfigMap kube-public/cluster-info, by which machines learn its CA; on a master run: kubeadm init phase \
+         bootstrap-token"
+    )]
+    NoClusterInfo,
+    #[error("the cluster lists no API server; name them with --api-server")]
+    NoApiServer,
+    #[error("the CA of the kubeconfig cannot be read")]
+    Ca,
+    #[error(transparent)]
+    Random(#[from] NoRandomBytes),
+    #[error("cannot print")]
+    Print(#[from] std::io::Error),
+}
+
+/// Makes a token, and prints the command.
+pub(crate) fn print(args: &NodeJoinCommand) -> Result<(), JoinCommandError> {
+    let command = runtime::run(async |scope| command(args, scope).await)??;
+    print::document(&command)?;
+    Ok(())
+}
+
+async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCommandError> {
+    let reached = doctor::reach_cluster(args.kubeconfig.clone(), args.context.as_deref(), scope).await;
+    let mut cluster = reached.map_err(|report| JoinCommandError::Cluster(report.failures()))?;
+    let info = get(&mut cluster, cluster_info::PATH, "kube-public/cluster-info").await?;
+    let server = info.as_ref().and_then(cluster_info::server).ok_or(JoinCommandError::NoClusterInfo)?;
+    let api_servers = match args.api_servers.as_slice() {
+        [] => {
+            let slices = get(&mut cluster, SLICES, "the list of API servers").await?;
+            addresses(&slices.unwrap_or_default())
+        }
+        named => named.to_vec(),
+    };
+    if api_servers.is_empty() {
+        return Err(JoinCommandError::NoApiServer);
+    }
+    let hash = cluster.roots.iter().find_map(CaHash::of).ok_or(JoinCommandError::Ca)?;
+    let token = BootstrapToken::generate()?;
+    create(&mut cluster, &token, args.ttl).await?;
+    if server != BY_NODE_LB {
+        let note = format!(
+            "kubeadm writes the server of cluster-info, {server}, into kubelet.conf; for workers with node-lb that is {BY_NODE_LB} \
+             (kubeadm: controlPlaneEndpoint, or edit the ConfigMap kube-public/cluster-info)"
+        );
+        print::note(&note)?;
+    }
+    let named: Vec<String> = api_servers.iter().map(|address| format!(" --api-server {address}")).collect();
+    let (token, hash) = (token.text(), hash.text());
+    Ok(format!(
+        "tombolo node join --only-lb --token {token} --ca-hash {hash}{} && kubeadm join 127.0.0.1:7443 --token {token} \
+         --discovery-token-ca-cert-hash {hash}\n",
+        named.concat()
+    ))
+}
+
+/// The object at this path; `None` if there is none.
+async fn get(
+    cluster: &mut ReachedCluster,
+    path: &str,
+    what: &'static str,
+) -> Result<Option<Value>, JoinCommandError> {
+    let path = format!("{}{path}", cluster.prefix);
+    let answer = cluster.connection.send(Method::GET, &path, None).await;
+    let answer = answer.map_err(|error| JoinCommandError::Send(what, error))?;
+    match answer.status {
+        200 => Ok(serde_json::from_slice(&answer.body).ok()),
+        404 => Ok(None),
+        status => Err(JoinCommandError::Refused { what, status }),
+    }
+}
+
+async fn create(
+    cluster: &mut ReachedCluster,
+    token: &BootstrapToken,
+    ttl: Validity,
+) -> Result<(), JoinCommandError> {
+    const WHAT: &str = "a bootstrap token";
+    let ends = OffsetDateTime::from(SystemTime::now()) + ttl.duration();
+    let secret = secret(token, &ends.format(&Rfc3339).unwrap_or_default());
+    let path = format!("{}{SECRETS}", cluster.prefix);
+    let answer = cluster.connection.send(Method::POST, &path, Some(secret.to_string())).await;
+    let status = answer.map_err(|error| JoinCommandError::Send(WHAT, error))?.status;
+    if status == 201 { Ok(()) } else { Err(JoinCommandError::Refused { what: WHAT, status }) }
+}
+
+/// The Secret of a token, as kubeadm makes it.
+fn secret(token: &BootstrapToken, expiration: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": format!("bootstrap-token-{}", token.id()), "namespace": "kube-system" },
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {
+            "token-id": token.id(),
+            "token-secret": token.secret(),
+            "expiration": expiration,
+            "description": "made by tombolo node join-command",
+            "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true",
+            "auth-extra-groups": GROUP,
+        },
+    })
+}
+
+/// The addresses of the API servers in a list of slices, `ADDRESS:PORT` each.
+fn addresses(list: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for slice in list["items"].as_array().into_iter().flatten() {
+        let ports = slice["ports"].as_array().into_iter().flatten();
+        let port = ports.filter(|port| port["name"] == "https").find_map(|port| port["port"].as_u64());
+        let Some(port) = port else { continue };
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            for address in endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+                found.push(format!("{host}:{port}"));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_of_the_list_is_an_api_server() {
+        let list = json!({ "items": [
+            { "ports": [{ "name": "https", "port": 6443 }], "endpoints": [
+                { "addresses": ["10.7.1.2"] }, { "addresses": ["fd00::2"] },
+            ] },
+            { "ports": [{ "name": "metrics", "port": 1 }], "endpoints": [{ "addresses": ["10.7.1.9"] }] },
+        ] });
+
+        assert_eq!(addresses(&list), ["10.7.1.2:6443", "[fd00::2]:6443"]);
+        assert!(addresses(&Value::Null).is_empty());
+    }
+}

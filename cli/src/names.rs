@@ -1,12 +1,16 @@
 //! Types of command-line values, which are parsed and checked before a command runs.
 
 mod admin_url;
+mod bootstrap_token;
+mod ca_hash;
 mod gateway_url;
 mod host_port;
 mod validity;
 mod wait_time;
 
 pub(crate) use admin_url::AdminUrl;
+pub(crate) use bootstrap_token::{BootstrapToken, NoRandomBytes};
+pub(crate) use ca_hash::CaHash;
 pub(crate) use gateway_url::{GatewayUrl, NotAGatewayUrl};
 pub(crate) use host_port::{host_and_port, is_host_and_port};
 pub(crate) use trust::names::{

@@ -1,6 +1,5 @@
 //! `tombolo node`: makes a machine a worker of a cluster, by a load balancer for its API servers, and takes that back.
 
-mod bootstrap_token;
 mod cluster_info;
 mod discovery;
 mod join;
@@ -8,8 +7,6 @@ mod join_command;
 mod journal;
 mod reset;
 
-pub(crate) use bootstrap_token::BootstrapToken;
-pub(crate) use cluster_info::CaHash;
 pub(crate) use join::join;
 pub(crate) use join_command::print as print_join_command;
 pub(crate) use reset::reset;

@@ -5,15 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::examples;
-use crate::names::{Validity, host_and_port};
-use crate::node::{BootstrapToken, CaHash};
+use crate::names::{BootstrapToken, CaHash, Validity, host_and_port};
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
     /// Print the command by which a machine joins a cluster as a worker
     ///
     /// Makes a bootstrap token in the cluster, and prints the command with it, the hash of the cluster's CA and all its API servers. Needs
-    /// the kubeconfig of an administrator, and a cluster with kubeadm's ConfigMap cluster-info. Whoever has the command can join a
+    /// the kubeconfig of an administrator, and a cluster with kubeadm's ConfigMap cluster-info. Everybody who has the command can join a
     /// machine until the token ends, so treat it as a password.
     #[command(after_long_help = examples::NODE_JOIN_COMMAND)]
     JoinCommand(NodeJoinCommand),

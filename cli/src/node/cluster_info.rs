@@ -3,7 +3,6 @@
 //! Anybody can read it, and anybody could send another one. So it counts only if it is signed with the token's secret, and if the CA
 //! in it has the hash that the machine was given.
 
-use aws_lc_rs::digest::{self, SHA256};
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64_URL;
@@ -12,8 +11,8 @@ use rustls_pki_types::pem::PemObject;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::bootstrap_token::BootstrapToken;
 use crate::kubeconfig::reader::{self, Kubeconfig};
+use crate::names::{BootstrapToken, CaHash};
 use crate::pem;
 
 /// The path of the ConfigMap, which needs no credential.
@@ -21,17 +20,6 @@ pub(super) const PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster
 
 /// The key of the kubeconfig in it.
 const KUBECONFIG: &str = "kubeconfig";
-
-/// The hash of a CA's public key: `sha256:` and 64 hexadecimal digits, as kubeadm has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CaHash(String);
-
-/// The text is no hash of a CA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not the hash of a CA, which is sha256: and 64 hexadecimal digits; `tombolo node join-command` prints it"
-)]
-pub(crate) struct NotAHash;
 
 /// The cluster as the ConfigMap describes it.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,34 +61,10 @@ struct JwsHeader {
     kid: Option<String>,
 }
 
-impl CaHash {
-    /// The hash of a certificate's public key. `None` if it is no certificate.
-    pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let parsed = pem::parse_x509(certificate)?;
-        Some(Self::of_bytes(parsed.public_key().raw))
-    }
-
-    fn of_bytes(public_key: &[u8]) -> Self {
-        let digest = digest::digest(&SHA256, public_key);
-        Self(format!(
-            "sha256:{}",
-            digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-        ))
-    }
-
-    pub(super) fn text(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::str::FromStr for CaHash {
-    type Err = NotAHash;
-
-    fn from_str(text: &str) -> Result<Self, NotAHash> {
-        let digits = text.strip_prefix("sha256:").ok_or(NotAHash)?;
-        let is_hash = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if is_hash { Ok(Self(text.to_ascii_lowercase())) } else { Err(NotAHash) }
-    }
+/// The hash of a certificate's public key. `None` if it is no certificate.
+pub(super) fn hash_of(certificate: &CertificateDer<'_>) -> Option<CaHash> {
+    let parsed = pem::parse_x509(certificate)?;
+    Some(CaHash::of_public_key(parsed.public_key().raw))
 }
 
 /// Reads the ConfigMap, and verifies its signature and its CA.
@@ -121,7 +85,7 @@ pub(super) fn verify(
     }
     let info = parse(text).ok_or(ClusterInfoError::Incomplete)?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(info.ca_pem.as_bytes()).flatten().collect();
-    let found: Vec<CaHash> = certificates.iter().filter_map(CaHash::of).collect();
+    let found: Vec<CaHash> = certificates.iter().filter_map(hash_of).collect();
     if found.contains(expected) {
         Ok(info)
     } else {
@@ -185,23 +149,11 @@ mod tests {
         assert_eq!(verify(&json!({}), &token, &hash), Err(ClusterInfoError::Incomplete));
     }
 
-    #[test]
-    fn a_hash_is_that_of_kubeadm() {
-        let digits = "8CB2DE97839780A412B93877F8507AD6C94F73ADD17D5D7058E91741C9D5EC78";
-
-        let hash: CaHash = format!("sha256:{digits}").parse().unwrap();
-
-        assert_eq!(hash.text(), format!("sha256:{}", digits.to_lowercase()));
-        for text in ["", digits, "sha256:12", "sha1:00"] {
-            assert_eq!(text.parse::<CaHash>(), Err(NotAHash), "{text}");
-        }
-    }
-
     fn ca() -> (String, CaHash) {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        (certificate.pem(), CaHash::of(certificate.der()).unwrap())
+        (certificate.pem(), hash_of(certificate.der()).unwrap())
     }
 
     fn kubeconfig(ca_pem: &str) -> String {

@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::bootstrap_token::BootstrapToken;
-use super::cluster_info::{self, CaHash, ClusterInfo, ClusterInfoError};
+use super::cluster_info::{self, ClusterInfo, ClusterInfoError};
 use crate::https::{HttpsConnection, SendError};
+use crate::names::{BootstrapToken, CaHash};
 use crate::tls::{self, ALPN_HTTP1};
 
 /// The name that the certificates of API servers must bear, because a worker comes by it.
@@ -39,12 +39,12 @@ pub(crate) enum DiscoveryError {
     /// No API server has answered. The text has each one's reason.
     #[error("no API server of the command answers: {0}")]
     NoneAnswers(String),
-    /// What an API server said of its cluster is not used.
+    /// The description of a cluster that an API server sent is not used.
     #[error("{api_server} is not used")]
     Cluster {
         /// The API server that said it.
         api_server: String,
-        /// The reason.
+        /// The reason why it is not used.
         #[source]
         source: ClusterInfoError,
     },
@@ -57,14 +57,14 @@ pub(crate) enum DiscoveryError {
     /// The API server is of another cluster.
     #[error("the certificate of {0} is not of this cluster's CA")]
     OtherCluster(String),
-    /// The clocks differ.
+    /// The clocks of both machines differ.
     #[error(
         "this machine's clock is {seconds} s {side} that of {api_server}; set both by NTP, because certificates are checked by them"
     )]
     Clock {
         /// The API server whose clock was compared.
         api_server: String,
-        /// The difference.
+        /// The difference of the clocks, in seconds.
         seconds: u64,
         /// The direction of the difference.
         side: &'static str,
@@ -204,10 +204,8 @@ async fn check_clock(api_server: &str, connection: &mut HttpsConnection) -> Resu
 /// The reason why a certificate was not accepted, if that was the fault.
 fn certificate_error(error: &AskError) -> Option<&CertificateError> {
     let AskError::Io(error) = error else { return None };
-    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
-        rustls::Error::InvalidCertificate(reason) => Some(reason),
-        _ => None,
-    }
+    let cause = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    if let rustls::Error::InvalidCertificate(reason) = cause { Some(reason) } else { None }
 }
 
 /// A client that accepts every certificate, for the one question whose answer is signed.

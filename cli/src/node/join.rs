@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::TcpListener;
+use std::net::TcpStream as BlockingStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,11 +16,11 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::bootstrap_token::BootstrapToken;
 use super::discovery::{self, DiscoveryError};
 use super::journal::{Journal, JournalError, Step};
 use crate::args::NodeJoin;
 use crate::files::{self, NewFile, ReadError};
+use crate::names::BootstrapToken;
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 use crate::tls::{self, ALPN_HTTP1};
@@ -56,14 +56,8 @@ pub(crate) enum NodeJoinError {
     AlreadyJoined(PathBuf),
     #[error("{0} is not there; install node-lb first, from the archive of a release")]
     NoProgram(PathBuf),
-    #[error("{address} is in use; node-lb needs it")]
-    PortTaken {
-        /// The address that was tried.
-        address: &'static str,
-        /// The error of the system.
-        #[source]
-        source: io::Error,
-    },
+    #[error("another program listens at {0}, which node-lb needs; see who by: ss -ltnp")]
+    PortTaken(&'static str),
     #[error("{0} is there, and holds another CA than that of the cluster")]
     OtherCa(PathBuf),
     #[error("neither --token nor --token-file is given")]
@@ -153,7 +147,9 @@ fn preflight(args: &NodeJoin, journal: &Journal) -> Result<(), NodeJoinError> {
     // An earlier run may have started it.
     if !journal.has(&Step::Unit { name: UNIT_NAME.to_owned() }) {
         for address in PORTS {
-            TcpListener::bind(address).map_err(|source| NodeJoinError::PortTaken { address, source })?;
+            if BlockingStream::connect(address).is_ok() {
+                return Err(NodeJoinError::PortTaken(address));
+            }
         }
     }
     Ok(())
@@ -217,7 +213,7 @@ fn is_same_ca(one: &str, other: &str) -> bool {
     certificates(one) == certificates(other)
 }
 
-/// Runs `systemctl`.
+/// Runs `systemctl` with these arguments.
 pub(super) fn systemctl(words: &[&str]) -> Result<(), NodeJoinError> {
     let failed = |output: String| NodeJoinError::Systemctl { words: words.join(" "), output };
     match Command::new("systemctl").args(words).output() {

@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::bootstrap_token::{BootstrapToken, NoRandomBytes};
-use super::cluster_info::{self, CaHash};
+use super::cluster_info;
 use crate::args::NodeJoinCommand;
 use crate::doctor::{self, ReachedCluster};
 use crate::https::SendError;
-use crate::names::Validity;
+use crate::names::{BootstrapToken, NoRandomBytes, Validity};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 
@@ -83,7 +82,7 @@ async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCo
     if api_servers.is_empty() {
         return Err(JoinCommandError::NoApiServer);
     }
-    let hash = cluster.roots.iter().find_map(CaHash::of).ok_or(JoinCommandError::Ca)?;
+    let hash = cluster.roots.iter().find_map(cluster_info::hash_of).ok_or(JoinCommandError::Ca)?;
     let token = BootstrapToken::generate()?;
     create(&mut cluster, &token, args.ttl).await?;
     if server != BY_NODE_LB {

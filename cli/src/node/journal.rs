@@ -1,5 +1,5 @@
-//! What a join does to a machine, each step written down before it is done. So an interrupted join goes on, and a reset takes back
-//! exactly this.
+//! The steps of a join on a machine, each written down before it is done. So an interrupted join goes on, and a reset takes back
+//! exactly these.
 
 use std::fs;
 use std::io;
@@ -88,7 +88,7 @@ impl Journal {
         Ok(Self { root: root.to_owned(), steps })
     }
 
-    /// The steps so far.
+    /// The steps that were begun so far.
     pub(super) fn steps(&self) -> &[Step] {
         &self.steps
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tests::binaries::binary;
 use tests::dial::dial;
-use tests::kube::assets::NodeAssets;
+use tests::kube::assets::{NodeAssets, pinned_kubernetes};
 use tests::lb_cluster::{LB, LbCluster, MASTERS, READY_MAX, until};
 use tests::process::{Invocation, Process, run};
 use tests::scratch::Scratch;
@@ -16,8 +16,8 @@ use tests::skip::skip;
 const COMMAND_MAX: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_printed_command_gives_a_machine_its_load_balancer_and_reset_takes_it_back() {
-    const NAME: &str = "a_printed_command_gives_a_machine_its_load_balancer_and_reset_takes_it_back";
+async fn a_printed_command_sets_a_machine_up_and_reset_takes_it_back() {
+    const NAME: &str = "a_printed_command_sets_a_machine_up_and_reset_takes_it_back";
     let cluster = match LbCluster::start().await {
         Ok(cluster) => cluster,
         Err(error) => return skip(NAME, &error.to_string()),
@@ -42,15 +42,29 @@ async fn a_printed_command_gives_a_machine_its_load_balancer_and_reset_takes_it_
     worker.resets().await;
 }
 
-/// What kubeadm does on the first master of a cluster, so that others may join.
+/// The command of kubeadm on the first master of a cluster, so that others may join.
 fn kubeadm_words(cluster: &LbCluster) -> Vec<String> {
     let kubeconfig = format!("--kubeconfig={}", cluster.edge.admin_kubeconfig().display());
-    ["init", "phase", "bootstrap-token", "--skip-token-print", &kubeconfig].map(str::to_owned).to_vec()
+    // What it would find out of the network and of the machine otherwise.
+    let text = format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint: {{ advertiseAddress: {} }}\nnodeRegistration: {{ name: \
+         master, criSocket: unix:///run/containerd/containerd.sock }}\n---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: \
+         ClusterConfiguration\nkubernetesVersion: {}\ncontrolPlaneEndpoint: {LB}\n",
+        cluster.addresses[0],
+        pinned_kubernetes(),
+    );
+    let file = cluster.edge.directory().join("kubeadm.yaml");
+    fs::write(&file, text).expect("a file");
+    let config = format!("--config={}", file.display());
+    ["init", "phase", "bootstrap-token", "--skip-token-print", &kubeconfig, &config]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// A machine whose root is a folder, in the worker's network.
 struct Worker {
-    root: Scratch,
+    root: PathBuf,
+    _scratch: Scratch,
     network: PathBuf,
 }
 
@@ -63,8 +77,10 @@ struct Ended {
 
 impl Worker {
     fn new(cluster: &LbCluster) -> Self {
-        let root = Scratch::new("tombolo-worker-").expect("a folder");
-        Self { root, network: cluster.worker.path().to_owned() }
+        let scratch = Scratch::new("tombolo-worker-").expect("a folder");
+        let root = scratch.path().join("machine");
+        fs::create_dir(&root).expect("a folder");
+        Self { root, _scratch: scratch, network: cluster.worker.path().to_owned() }
     }
 
     async fn run(&self, program: &Path, words: &[String]) -> Ended {
@@ -101,7 +117,7 @@ impl Worker {
             let place = words.iter().position(|word| word == flag).expect("the flag is there");
             words[place + 1] = value;
         }
-        let root = format!("--root={}", self.root.path().display());
+        let root = format!("--root={}", self.root.display());
         words.extend(["--no-start", &root]);
         self.tombolo(&words).await
     }
@@ -118,35 +134,35 @@ impl Worker {
             let ended = self.join(join, &[(flag, value)]).await;
             assert!(!ended.is_done && ended.said.contains(reason), "{flag} {value}: {}", ended.said);
         }
-        let kubelet = self.root.path().join("etc/kubernetes/kubelet.conf");
+        let kubelet = self.root.join("etc/kubernetes/kubelet.conf");
         fs::create_dir_all(kubelet.parent().expect("a folder")).unwrap();
         fs::write(&kubelet, "").unwrap();
         let ended = self.join(join, &[]).await;
         assert!(!ended.is_done && ended.said.contains("has joined a cluster already"), "{}", ended.said);
-        fs::remove_dir_all(self.root.path().join("etc")).unwrap();
-        assert_eq!(fs::read_dir(self.root.path()).unwrap().count(), 0, "nothing is half done");
+        fs::remove_dir_all(self.root.join("etc")).unwrap();
+        assert_eq!(fs::read_dir(&self.root).unwrap().count(), 0, "nothing is half done");
     }
 
     async fn joins_and_goes_on(&self, cluster: &LbCluster, join: &[&str]) {
         let shown = self.join(&[join, &["--dry-run"]].concat(), &[]).await;
         assert!(shown.is_done && shown.said.contains("kind: NodeLBConfig"), "{}", shown.said);
-        assert_eq!(fs::read_dir(self.root.path()).unwrap().count(), 0, "a dry run writes nothing");
+        assert_eq!(fs::read_dir(&self.root).unwrap().count(), 0, "a dry run writes nothing");
         for _ in 0..2 {
             let ended = self.join(join, &[]).await;
             assert!(ended.is_done && ended.said.contains("enable --now node-lb"), "{}", ended.said);
         }
-        let path = self.root.path().join("etc/tombolo/node-lb.yaml");
+        let path = self.root.join("etc/tombolo/node-lb.yaml");
         let written = fs::read_to_string(&path).unwrap();
         for master in 0..MASTERS {
             assert!(written.contains(&cluster.socket(master).to_string()), "{written}");
         }
 
         // The unit would start it with the paths of a machine.
-        let here = |folder: &str| self.root.path().join(folder).display().to_string();
+        let here = |folder: &str| self.root.join(folder).display().to_string();
         let own = written
             .replace("/etc/kubernetes", &here("etc/kubernetes"))
             .replace("/var/lib/kubelet", &here("var/lib/kubelet"));
-        let config = self.root.path().join("own.yaml");
+        let config = self.root.join("own.yaml");
         fs::write(&config, own).unwrap();
         let words = [
             format!("--config={}", config.display()),
@@ -155,7 +171,7 @@ impl Worker {
         let node_lb = Invocation::of(binary("node-lb"))
             .arguments(words)
             .in_network_namespace(Some(self.network.clone()));
-        let log = self.root.path().join("node-lb.log");
+        let log = self.root.join("node-lb.log");
         let process = Process::start(&node_lb, &log).await.expect("node-lb starts");
         until("node-lb relays to the cluster", READY_MAX, async || {
             let ca_pem = cluster.edge.ca_pem().to_owned();
@@ -170,11 +186,10 @@ impl Worker {
     }
 
     async fn resets(&self) {
-        let root = format!("--root={}", self.root.path().display());
+        let root = format!("--root={}", self.root.display());
         let ended = self.tombolo(&["node", "reset", &root]).await;
         assert!(ended.is_done, "{}", ended.said);
-        let left: Vec<_> =
-            fs::read_dir(self.root.path()).unwrap().flatten().map(|entry| entry.path()).collect();
+        let left: Vec<_> = fs::read_dir(&self.root).unwrap().flatten().map(|entry| entry.path()).collect();
         assert!(left.is_empty(), "{left:?}");
         let again = self.tombolo(&["node", "reset", &root]).await;
         assert!(again.is_done && again.said.contains("nothing to take back"), "{}", again.said);

@@ -85,11 +85,11 @@ Examples:
 
 pub(in crate::args) const NODE_JOIN: &str = "\
 Examples:
-  tombolo node join --only-lb --token-file token --ca-hash sha256:8cb2… \\
-      --api-server 192.168.1.11:6443 --api-server 192.168.1.12:6443
+  tombolo node join --only-lb --token-file token \\
+      --ca-hash sha256:HASH --api-server 192.168.1.11:6443
   What it would write:
   tombolo node join --only-lb --dry-run --token-file token \\
-      --ca-hash sha256:8cb2… --api-server 192.168.1.11:6443";
+      --ca-hash sha256:HASH --api-server 192.168.1.11:6443";
 
 pub(in crate::args) const NODE_RESET: &str = "\
 Examples:

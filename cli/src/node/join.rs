@@ -40,6 +40,9 @@ pub(super) const UNIT_NAME: &str = "node-lb.service";
 /// The ports of node-lb on this machine.
 const PORTS: [&str; 2] = ["127.0.0.1:7443", "127.0.0.1:9092"];
 
+/// Most API servers that node-lb takes, `API_SERVERS_MAX` there.
+const API_SERVERS_MAX: usize = 32;
+
 /// Longest wait for node-lb to relay to an API server.
 const RELAYS_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -60,6 +63,8 @@ pub(crate) enum NodeJoinError {
     PortTaken(&'static str),
     #[error("{0} is there, and holds another CA than that of the cluster")]
     OtherCa(PathBuf),
+    #[error("{0} API servers are named, and node-lb takes at most {API_SERVERS_MAX}")]
+    TooMany(usize),
     #[error("neither --token nor --token-file is given")]
     NoToken,
     #[error(transparent)]
@@ -88,6 +93,9 @@ pub(crate) enum NodeJoinError {
 /// Joins, or goes on with an interrupted join. Returns the lines that say what to do next.
 pub(crate) fn join(args: &NodeJoin) -> Result<Vec<String>, NodeJoinError> {
     let token = token(args)?;
+    if args.api_servers.len() > API_SERVERS_MAX {
+        return Err(NodeJoinError::TooMany(args.api_servers.len()));
+    }
     let mut journal = Journal::open(&args.root)?;
     preflight(args, &journal)?;
     print::note("asking the API servers for their cluster")?;

@@ -5,12 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tests::binaries::binary;
-use tests::dial::dial;
+use tests::dial::{acceptor, dial};
 use tests::kube::assets::{NodeAssets, pinned_kubernetes};
 use tests::lb_cluster::{LB, LbCluster, MASTERS, READY_MAX, until};
+use tests::pki::Authority;
 use tests::process::{Invocation, Process, run};
 use tests::scratch::Scratch;
 use tests::skip::skip;
+use tokio::net::TcpListener;
+
+/// An address of the worker at which another cluster answers.
+const OTHER_CLUSTER: &str = "127.0.0.9:6443";
 
 /// Longest run of one command.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
@@ -37,7 +42,7 @@ async fn a_printed_command_sets_a_machine_up_and_reset_takes_it_back() {
     let token = after(&join, "--token");
     assert!(by_kubeadm.starts_with(&format!("kubeadm join 127.0.0.1:7443 --token {token} ")), "{line}");
 
-    worker.what_is_wrong_is_refused(&join).await;
+    worker.what_is_wrong_is_refused(&cluster, &join).await;
     worker.joins_and_goes_on(&cluster, &join).await;
     worker.resets().await;
 }
@@ -122,7 +127,7 @@ impl Worker {
         self.tombolo(&words).await
     }
 
-    async fn what_is_wrong_is_refused(&self, join: &[&str]) {
+    async fn what_is_wrong_is_refused(&self, cluster: &LbCluster, join: &[&str]) {
         let zeros = format!("sha256:{}", "0".repeat(64));
         let (id, _) = after(join, "--token").split_once('.').expect("a token");
         let other_secret = format!("{id}.0000000000000000");
@@ -134,6 +139,12 @@ impl Worker {
             let ended = self.join(join, &[(flag, value)]).await;
             assert!(!ended.is_done && ended.said.contains(reason), "{flag} {value}: {}", ended.said);
         }
+        cluster.on_worker.run(serve_another_cluster()).await;
+        let ended = self.join(&[join, &["--api-server", OTHER_CLUSTER]].concat(), &[]).await;
+        assert!(!ended.is_done && ended.said.contains("is not of this cluster's CA"), "{}", ended.said);
+        let many = ["--api-server", OTHER_CLUSTER].repeat(30);
+        let ended = self.join(&[join, &many].concat(), &[]).await;
+        assert!(!ended.is_done && ended.said.contains("33 API servers are named"), "{}", ended.said);
         let kubelet = self.root.join("etc/kubernetes/kubelet.conf");
         fs::create_dir_all(kubelet.parent().expect("a folder")).unwrap();
         fs::write(&kubelet, "").unwrap();
@@ -194,6 +205,18 @@ impl Worker {
         let again = self.tombolo(&["node", "reset", &root]).await;
         assert!(again.is_done && again.said.contains("nothing to take back"), "{}", again.said);
     }
+}
+
+/// Answers TLS handshakes on the worker as an API server of another cluster.
+async fn serve_another_cluster() {
+    let identity = Authority::new("kubernetes").issue_server(&["localhost"], &["127.0.0.1".parse().unwrap()]);
+    let acceptor = acceptor(&identity, &["http/1.1"]);
+    let listener = TcpListener::bind(OTHER_CLUSTER).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let _ = acceptor.accept(stream).await;
+        }
+    });
 }
 
 /// The word after a flag.

@@ -106,6 +106,6 @@ fn write_totals(lines: &mut Exposition, balancer: &Balancer, has_certificate_fil
     let help =
         "Connections that were closed in a quiet moment, so that an API server that joined gets its share.";
     lines.counter("tombolo_lb_moves_total", help).sample(&[], moves);
-    let help = "Connections of callers for which no API server was found.";
+    let help = "Connections of callers that were refused: no API server was found, or the caller is no pod of pods.networks.";
     lines.counter("tombolo_lb_connections_refused_total", help).sample(&[], refused);
 }

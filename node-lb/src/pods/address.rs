@@ -24,12 +24,9 @@ const IFA_LOCAL: u16 = 2;
 /// packets.
 const SCOPE_HOST: u8 = 254;
 
-/// The address, until this is dropped. One that was there before stays.
+/// The address, until this is dropped.
 #[derive(Debug)]
-pub(super) struct LinkLocalAddress {
-    address: Ipv4Addr,
-    was_there: bool,
-}
+pub(super) struct LinkLocalAddress(Ipv4Addr);
 
 impl LinkLocalAddress {
     /// # Errors
@@ -39,27 +36,24 @@ impl LinkLocalAddress {
         let mut messages = Messages::default();
         messages.create(RTM_NEWADDR, body);
         match request(&messages) {
-            Ok(()) => Ok(Self { address, was_there: false }),
-            Err(error) if error.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {
-                Ok(Self { address, was_there: true })
-            }
+            Ok(()) => Ok(Self(address)),
+            // A process that was killed has left it.
+            Err(error) if error.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => Ok(Self(address)),
             Err(error) => Err(error),
         }
     }
 
     fn remove(&self) -> io::Result<()> {
         let mut messages = Messages::default();
-        messages.remove(RTM_DELADDR, ifaddrmsg(self.address)?);
+        messages.remove(RTM_DELADDR, ifaddrmsg(self.0)?);
         request(&messages)
     }
 }
 
 impl Drop for LinkLocalAddress {
     fn drop(&mut self) {
-        if !self.was_there
-            && let Err(error) = self.remove()
-        {
-            warn!(address = %self.address, %error, "the address for pods stays on this host");
+        if let Err(error) = self.remove() {
+            warn!(address = %self.0, %error, "the address for pods stays on this host");
         }
     }
 }

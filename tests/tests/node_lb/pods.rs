@@ -118,6 +118,8 @@ async fn the_end_leaves_nothing(cluster: &LbCluster, lb: &mut NodeLb, pod: &PodN
     assert_eq!(lb.stop(Duration::from_secs(20)).await, Some(0), "{}", lb.log());
 
     assert!(!ruleset(cluster).await.contains(TABLE));
+    let addresses = cluster.worker.ip("addr show dev lo").await.expect("ip runs");
+    assert!(!addresses.contains("169.254.10.21"), "{addresses}");
     answered("by kube-proxy after node-lb has stopped", &pod.inside, SERVICE, cluster).await;
 }
 

@@ -157,7 +157,11 @@ async fn an_upgrade_asked_for_in_an_outage_is_made_when_the_link_returns() {
             assert_eq!(execs(), 0, "nothing is sent into the dark");
             trial.bright();
             let answer = caller.read_head().await;
-            assert!(answer.starts_with("HTTP/1.1 101 "), "{upgrade}: {answer}");
+            if !answer.starts_with("HTTP/1.1 101 ") {
+                let (body, _) = caller.read_to_end().await;
+                let body = String::from_utf8_lossy(&body).into_owned();
+                panic!("{upgrade}: {answer}{body}\n{}", trial.rig.server_log());
+            }
             caller.write("said").await;
             assert_eq!(caller.read_exactly(4).await, b"said");
             assert_eq!(execs(), 1, "once");

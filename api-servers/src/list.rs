@@ -7,6 +7,9 @@ use serde::Deserialize;
 pub const KUBERNETES_SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
                                      ?fieldSelector=metadata.name%3Dkubernetes";
 
+/// Most API servers of one cluster that a worker's load balancer takes.
+pub const NODE_LB_API_SERVERS_MAX: usize = 32;
+
 #[derive(Deserialize)]
 struct VersionedList {
     metadata: Option<ListMetadata>,

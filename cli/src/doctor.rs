@@ -33,6 +33,7 @@ use rustls_pki_types::CertificateDer;
 use crate::args::{DoctorArgs, DoctorCommand};
 use crate::https::HttpsConnection;
 use crate::runtime::{self, RuntimeError};
+pub(crate) use clock::{SKEW_MAX, skew};
 pub(crate) use report::Report;
 
 /// An API server that a kubeconfig leads to, with its credential.

@@ -10,7 +10,7 @@ mod wait_time;
 
 pub(crate) use admin_url::AdminUrl;
 pub(crate) use bootstrap_token::{BootstrapToken, NoRandomBytes};
-pub(crate) use ca_hash::CaHash;
+pub(crate) use ca_hash::ca_hash;
 pub(crate) use gateway_url::{GatewayUrl, NotAGatewayUrl};
 pub(crate) use host_port::{host_and_port, is_host_and_port};
 pub(crate) use trust::names::{

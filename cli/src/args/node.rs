@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use trust::Pin;
 
 use super::examples;
-use crate::names::{BootstrapToken, CaHash, Validity, host_and_port};
+use crate::names::{BootstrapToken, Validity, ca_hash, host_and_port};
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
@@ -61,8 +62,8 @@ pub(crate) struct NodeJoin {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// The hash of the cluster's CA, as `tombolo node join-command` prints it
-    #[arg(long, value_name = "sha256:HASH")]
-    pub(crate) ca_hash: CaHash,
+    #[arg(long, value_name = "sha256:HASH", value_parser = ca_hash)]
+    pub(crate) ca_hash: Pin,
     /// An API server of the cluster; repeat for more, at most 32
     #[arg(long = "api-server", value_name = "HOST:PORT", required = true, value_parser = host_and_port)]
     pub(crate) api_servers: Vec<String>,

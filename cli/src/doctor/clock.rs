@@ -9,7 +9,7 @@ use super::report::Report;
 const SKEW_OK: Duration = Duration::from_secs(5);
 
 /// Largest difference that gets a warning only. Certificates are dated back by as much, so a new one is valid within it.
-const SKEW_WARN: Duration = Duration::from_secs(5 * 60);
+pub(crate) const SKEW_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Compares `now` with the `Date` header of the server that `whose` names.
 pub(super) fn compare(report: &mut Report, whose: &str, date: Option<SystemTime>, now: SystemTime) {
@@ -18,18 +18,23 @@ pub(super) fn compare(report: &mut Report, whose: &str, date: Option<SystemTime>
         report.warn(CHECK, format!("{whose} says no time"), "compare the clocks by hand: date -u");
         return;
     };
-    let (skew, side) = match now.duration_since(date) {
-        Ok(ahead) => (ahead, "ahead of"),
-        Err(behind) => (behind.duration(), "behind"),
-    };
+    let (skew, side) = skew(date, now);
     let found = format!("this machine's clock is {} s {side} {whose}'s", skew.as_secs());
     let advice = "set both by NTP: certificates and tokens are checked by these clocks";
     if skew <= SKEW_OK {
         report.ok(CHECK, format!("agrees with {whose}'s"));
-    } else if skew <= SKEW_WARN {
+    } else if skew <= SKEW_MAX {
         report.warn(CHECK, found, advice);
     } else {
         report.fail(CHECK, found, advice);
+    }
+}
+
+/// The difference of this machine's clock, which says `now`, from one that says `date`, and its direction.
+pub(crate) fn skew(date: SystemTime, now: SystemTime) -> (Duration, &'static str) {
+    match now.duration_since(date) {
+        Ok(ahead) => (ahead, "ahead of"),
+        Err(behind) => (behind.duration(), "behind"),
     }
 }
 

@@ -5,9 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::SystemTime;
 
+use api_servers::is_ready;
+use api_servers::list::KUBERNETES_SLICES;
+use api_servers::readiness::READYZ;
 use daemon::Scope;
 use daemon::config::host_and_port;
-use http::Method;
+use http::{Method, StatusCode};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -33,10 +36,6 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:7443";
 
 /// The name that API servers' certificates must bear by default, because callers come by it.
 const SERVER_NAME_DEFAULT: &str = "127.0.0.1";
-
-/// The list of the cluster's API servers, and no other object.
-const LIST: &str =
-    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?fieldSelector=metadata.name%3Dkubernetes";
 
 const WHOSE: &str = "the API server";
 
@@ -84,7 +83,7 @@ fn kubelet_identity(
         report.warn(CHECK, found, advice);
         return None;
     };
-    let (path, key) = (base.join(named), config.client_key_file.as_ref().map_or(named, |key| key));
+    let path = base.join(named);
     // kubelet keeps its certificate and its key in one file.
     let chain: Result<Vec<_>, _> = match CertificateDer::pem_file_iter(&path) {
         Ok(certificates) => certificates.collect(),
@@ -104,7 +103,7 @@ fn kubelet_identity(
         }
     };
     certificate::dates(report, CHECK, &path.display().to_string(), &chain, now);
-    let key = base.join(key);
+    let key = base.join(config.client_key_file.as_ref().unwrap_or(named));
     match PrivateKeyDer::from_pem_file(&key) {
         Ok(key) => Some(ClientIdentity { chain, key }),
         Err(_) => {
@@ -127,10 +126,9 @@ impl WorkerCredential {
         let mut first = None;
         for named in api_servers {
             let Some(mut connection) = self.reach(named, WHOSE, scope, report).await else { continue };
-            match connection.send(Method::GET, "/readyz", None).await {
+            match connection.send(Method::GET, READYZ, None).await {
                 Ok(answer) => {
-                    // A node may be asked for a credential there, which says that the API server serves.
-                    if matches!(answer.status, 200 | 401 | 403) {
+                    if StatusCode::from_u16(answer.status).is_ok_and(is_ready) {
                         report.ok(CHECK, format!("{named} is ready"));
                     } else {
                         let advice = "see its log; node-lb uses it only while no other one is ready";
@@ -151,7 +149,7 @@ impl WorkerCredential {
     async fn check_load_balancer(&self, listen: &str, scope: &Scope, report: &mut Report) {
         const CHECK: Check = Check::LoadBalancer;
         let Some(mut connection) = self.reach(listen, "node-lb", scope, report).await else { return };
-        match connection.send(Method::GET, "/readyz", None).await {
+        match connection.send(Method::GET, READYZ, None).await {
             Ok(answer) => report.ok(CHECK, format!("an API server answers at {listen} ({})", answer.status)),
             Err(error) => report.fail_by(CHECK, &error),
         }
@@ -185,7 +183,7 @@ impl WorkerCredential {
 /// Checks that kubelet's certificate may read the list of API servers.
 async fn check_list(mut connection: HttpsConnection, report: &mut Report) {
     const CHECK: Check = Check::Rights;
-    match connection.send(Method::GET, LIST, None).await {
+    match connection.send(Method::GET, KUBERNETES_SLICES, None).await {
         Ok(answer) if answer.status == 200 => {
             report.ok(CHECK, "kubelet's certificate may read the cluster's list of API servers");
         }

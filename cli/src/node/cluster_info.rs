@@ -10,10 +10,10 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde::Deserialize;
 use serde_json::Value;
+use trust::Pin;
 
 use crate::kubeconfig::reader::{self, Kubeconfig};
-use crate::names::{BootstrapToken, CaHash};
-use crate::pem;
+use crate::names::BootstrapToken;
 
 /// The path of the ConfigMap, which needs no credential.
 pub(super) const PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
@@ -26,6 +26,8 @@ const KUBECONFIG: &str = "kubeconfig";
 pub(super) struct ClusterInfo {
     /// The CA of the cluster, PEM.
     pub(super) ca_pem: String,
+    /// The certificates of that CA.
+    pub(super) roots: Vec<CertificateDer<'static>>,
     /// The URL of the API server for those that join by kubeadm.
     pub(super) server: String,
 }
@@ -61,12 +63,6 @@ struct JwsHeader {
     kid: Option<String>,
 }
 
-/// The hash of a certificate's public key. `None` if it is no certificate.
-pub(super) fn hash_of(certificate: &CertificateDer<'_>) -> Option<CaHash> {
-    let parsed = pem::parse_x509(certificate)?;
-    Some(CaHash::of_public_key(parsed.public_key().raw))
-}
-
 /// Reads the ConfigMap, and verifies its signature and its CA.
 ///
 /// # Errors
@@ -74,7 +70,7 @@ pub(super) fn hash_of(certificate: &CertificateDer<'_>) -> Option<CaHash> {
 pub(super) fn verify(
     config_map: &Value,
     token: &BootstrapToken,
-    expected: &CaHash,
+    expected: &Pin,
 ) -> Result<ClusterInfo, ClusterInfoError> {
     let id = || token.id().to_owned();
     let text = config_map["data"][KUBECONFIG].as_str().ok_or(ClusterInfoError::Incomplete)?;
@@ -84,12 +80,11 @@ pub(super) fn verify(
         return Err(ClusterInfoError::WrongSignature(id()));
     }
     let info = parse(text).ok_or(ClusterInfoError::Incomplete)?;
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(info.ca_pem.as_bytes()).flatten().collect();
-    let found: Vec<CaHash> = certificates.iter().filter_map(hash_of).collect();
+    let found: Vec<Pin> = info.roots.iter().filter_map(Pin::of_ca).collect();
     if found.contains(expected) {
         Ok(info)
     } else {
-        let found: Vec<&str> = found.iter().map(CaHash::text).collect();
+        let found: Vec<String> = found.iter().map(Pin::to_string).collect();
         Err(ClusterInfoError::OtherCa { found: found.join(", ") })
     }
 }
@@ -103,7 +98,8 @@ fn parse(kubeconfig: &str) -> Option<ClusterInfo> {
     let kubeconfig = Kubeconfig::parse(kubeconfig).ok()?;
     let cluster = kubeconfig.first_cluster()?;
     let ca = reader::decode_data(cluster.certificate_authority_data.as_deref()?)?;
-    Some(ClusterInfo { ca_pem: String::from_utf8(ca).ok()?, server: cluster.server.clone() })
+    let roots = CertificateDer::pem_slice_iter(&ca).flatten().collect();
+    Some(ClusterInfo { ca_pem: String::from_utf8(ca).ok()?, roots, server: cluster.server.clone() })
 }
 
 /// Returns true if the detached signature is of this text and with this token.
@@ -136,7 +132,8 @@ mod tests {
             |signature: &str| json!({ "data": { "kubeconfig": text, "jws-kubeconfig-abcdef": signature } });
 
         let good = verify(&map(&signed("abcdef.0123456789abcdef")), &token, &hash);
-        assert_eq!(good, Ok(ClusterInfo { ca_pem, server: "https://127.0.0.1:7443".to_owned() }));
+        let roots = vec![CertificateDer::from_pem_slice(ca_pem.as_bytes()).unwrap()];
+        assert_eq!(good, Ok(ClusterInfo { ca_pem, roots, server: "https://127.0.0.1:7443".to_owned() }));
 
         let wrong = verify(&map(&signed("abcdef.9999999999999999")), &token, &hash);
         assert_eq!(wrong, Err(ClusterInfoError::WrongSignature("abcdef".to_owned())));
@@ -145,15 +142,15 @@ mod tests {
         let unsigned = verify(&json!({ "data": { "kubeconfig": text } }), &token, &hash);
         assert_eq!(unsigned, Err(ClusterInfoError::NotSigned("abcdef".to_owned())));
         let other_ca = verify(&map(&signed("abcdef.0123456789abcdef")), &token, &ca().1);
-        assert_eq!(other_ca, Err(ClusterInfoError::OtherCa { found: hash.text().to_owned() }));
+        assert_eq!(other_ca, Err(ClusterInfoError::OtherCa { found: hash.to_string() }));
         assert_eq!(verify(&json!({}), &token, &hash), Err(ClusterInfoError::Incomplete));
     }
 
-    fn ca() -> (String, CaHash) {
+    fn ca() -> (String, Pin) {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        (certificate.pem(), hash_of(certificate.der()).unwrap())
+        (certificate.pem(), Pin::of_ca(certificate.der()).unwrap())
     }
 
     fn kubeconfig(ca_pem: &str) -> String {

@@ -1,5 +1,6 @@
 //! Learns the CA of a cluster from its API servers, and checks that a worker can use them.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,20 +9,18 @@ use http::Method;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::{ALL_VERSIONS, CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
+use trust::Pin;
 
 use super::cluster_info::{self, ClusterInfo, ClusterInfoError};
+use crate::doctor::{SKEW_MAX, skew};
 use crate::https::{HttpsConnection, SendError};
-use crate::names::{BootstrapToken, CaHash};
+use crate::names::BootstrapToken;
 use crate::tls::{self, ALPN_HTTP1};
-
-/// The name that the certificates of API servers must bear, because a worker comes by it.
-const LOOPBACK: &str = "127.0.0.1";
 
 /// Longest wait for a connection with its handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -29,9 +28,6 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// A new token is signed by a controller, within about a second. As many tries are made, with a pause between two.
 const SIGNATURE_TRIES: usize = 10;
 const SIGNATURE_PAUSE: Duration = Duration::from_secs(2);
-
-/// Largest difference between the clocks: certificates and tokens are checked by them.
-const SKEW_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// The reason why a cluster is not joined.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +72,7 @@ pub(crate) enum DiscoveryError {
 
 /// A connection was not made, or a request had no answer.
 #[derive(Debug, thiserror::Error)]
-enum AskError {
+pub(super) enum AskError {
     #[error("{0}")]
     Io(#[from] std::io::Error),
     #[error("no answer within {} s", CONNECT_MAX.as_secs())]
@@ -99,15 +95,14 @@ enum AskError {
 pub(super) async fn discover(
     api_servers: &[String],
     token: &BootstrapToken,
-    expected: &CaHash,
+    expected: &Pin,
     scope: &Scope,
 ) -> Result<ClusterInfo, DiscoveryError> {
     let info = cluster(api_servers, token, expected, scope).await?;
-    let roots: Vec<_> = CertificateDer::pem_slice_iter(info.ca_pem.as_bytes()).flatten().collect();
-    let config = tls::client(roots, None, ALL_VERSIONS, ALPN_HTTP1)?;
+    let config = verified(&info)?;
     let mut reasons = Vec::new();
     for api_server in api_servers {
-        match connect(api_server, LOOPBACK, Arc::clone(&config), scope).await {
+        match connect(api_server, Arc::clone(&config), scope).await {
             Ok(mut connection) => check_clock(api_server, &mut connection).await?,
             Err(error) => match certificate_error(&error) {
                 Some(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }) => {
@@ -130,7 +125,7 @@ pub(super) async fn discover(
 async fn cluster(
     api_servers: &[String],
     token: &BootstrapToken,
-    expected: &CaHash,
+    expected: &Pin,
     scope: &Scope,
 ) -> Result<ClusterInfo, DiscoveryError> {
     let unverified = unverified()?;
@@ -164,7 +159,7 @@ async fn cluster(
 }
 
 async fn ask(api_server: &str, config: Arc<ClientConfig>, scope: &Scope) -> Result<Value, AskError> {
-    let mut connection = connect(api_server, LOOPBACK, config, scope).await?;
+    let mut connection = connect(api_server, config, scope).await?;
     let answer = connection.send(Method::GET, cluster_info::PATH, None).await?;
     if answer.status != 200 {
         return Err(AskError::Status(answer.status));
@@ -172,13 +167,18 @@ async fn ask(api_server: &str, config: Arc<ClientConfig>, scope: &Scope) -> Resu
     serde_json::from_slice(&answer.body).map_err(|_| AskError::NotJson)
 }
 
-async fn connect(
+/// A client that accepts the certificates of this cluster alone.
+pub(super) fn verified(info: &ClusterInfo) -> Result<Arc<ClientConfig>, rustls::Error> {
+    tls::client(info.roots.clone(), None, ALL_VERSIONS, ALPN_HTTP1)
+}
+
+/// Connects as a worker does: the certificate must be one for 127.0.0.1.
+pub(super) async fn connect(
     api_server: &str,
-    name: &str,
     config: Arc<ClientConfig>,
     scope: &Scope,
 ) -> Result<HttpsConnection, AskError> {
-    let name = ServerName::try_from(name.to_owned()).map_err(|_| std::io::Error::other("no name"))?;
+    let name = ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST));
     let connecting = async {
         let stream = TcpStream::connect(api_server).await?;
         TlsConnector::from(config).connect(name, stream).await
@@ -191,10 +191,7 @@ async fn check_clock(api_server: &str, connection: &mut HttpsConnection) -> Resu
     // Without an answer or a date nothing is compared; the certificate was good.
     let Ok(answer) = connection.send(Method::GET, "/version", None).await else { return Ok(()) };
     let Some(date) = answer.date else { return Ok(()) };
-    let (skew, side) = match SystemTime::now().duration_since(date) {
-        Ok(ahead) => (ahead, "ahead of"),
-        Err(behind) => (behind.duration(), "behind"),
-    };
+    let (skew, side) = skew(date, SystemTime::now());
     if skew <= SKEW_MAX {
         return Ok(());
     }

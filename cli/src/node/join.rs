@@ -9,13 +9,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::ALL_VERSIONS;
+use api_servers::list::NODE_LB_API_SERVERS_MAX;
+use daemon::Scope;
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
-use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsConnector;
+use tokio::time::sleep;
 
+use super::cluster_info::ClusterInfo;
 use super::discovery::{self, DiscoveryError};
 use super::journal::{Journal, JournalError, Step};
 use crate::args::NodeJoin;
@@ -23,7 +23,6 @@ use crate::files::{self, NewFile, ReadError};
 use crate::names::BootstrapToken;
 use crate::print;
 use crate::runtime::{self, RuntimeError};
-use crate::tls::{self, ALPN_HTTP1};
 
 /// The paths, below the root of the machine.
 const CA: &str = "etc/kubernetes/pki/ca.crt";
@@ -40,13 +39,9 @@ pub(super) const UNIT_NAME: &str = "node-lb.service";
 /// The ports of node-lb on this machine.
 const PORTS: [&str; 2] = ["127.0.0.1:7443", "127.0.0.1:9092"];
 
-/// Most API servers that node-lb takes, `API_SERVERS_MAX` there.
-const API_SERVERS_MAX: usize = 32;
-
 /// Longest wait for node-lb to relay to an API server.
 const RELAYS_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-const ASK_MAX: Duration = Duration::from_secs(5);
 
 /// The error if the machine has no load balancer yet.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +58,7 @@ pub(crate) enum NodeJoinError {
     PortTaken(&'static str),
     #[error("{0} is there, and holds another CA than that of the cluster")]
     OtherCa(PathBuf),
-    #[error("{0} API servers are named, and node-lb takes at most {API_SERVERS_MAX}")]
+    #[error("{0} API servers are named, and node-lb takes at most {NODE_LB_API_SERVERS_MAX}")]
     TooMany(usize),
     #[error("neither --token nor --token-file is given")]
     NoToken,
@@ -93,7 +88,7 @@ pub(crate) enum NodeJoinError {
 /// Joins, or goes on with an interrupted join. Returns the lines that say what to do next.
 pub(crate) fn join(args: &NodeJoin) -> Result<Vec<String>, NodeJoinError> {
     let token = token(args)?;
-    if args.api_servers.len() > API_SERVERS_MAX {
+    if args.api_servers.len() > NODE_LB_API_SERVERS_MAX {
         return Err(NodeJoinError::TooMany(args.api_servers.len()));
     }
     let mut journal = Journal::open(&args.root)?;
@@ -101,7 +96,7 @@ pub(crate) fn join(args: &NodeJoin) -> Result<Vec<String>, NodeJoinError> {
     print::note("asking the API servers for their cluster")?;
     runtime::run(async |scope| {
         let info = discovery::discover(&args.api_servers, &token, &args.ca_hash, scope).await?;
-        let files = Files::new(args, &info.ca_pem)?;
+        let files = Files::new(args, &info)?;
         if args.dry_run {
             return Ok(files.shown());
         }
@@ -115,7 +110,7 @@ pub(crate) fn join(args: &NodeJoin) -> Result<Vec<String>, NodeJoinError> {
         systemctl(&["daemon-reload"])?;
         systemctl(&["enable", "--now", UNIT_NAME])?;
         print::note("waiting until node-lb relays to an API server")?;
-        relays(&info.ca_pem).await?;
+        relays(&info, scope).await?;
         Ok(vec!["node-lb relays 127.0.0.1:7443 to the cluster's API servers".to_owned()])
     })?
 }
@@ -172,13 +167,13 @@ struct Files {
 }
 
 impl Files {
-    fn new(args: &NodeJoin, ca_pem: &str) -> Result<Self, NodeJoinError> {
+    fn new(args: &NodeJoin, info: &ClusterInfo) -> Result<Self, NodeJoinError> {
         let path = args.root.join(CA);
         let ca = match path.exists() {
             // An earlier run, or the owner of the machine, wrote it.
-            true if is_same_ca(&files::read(&path)?, ca_pem) => None,
+            true if certificates(&files::read(&path)?) == info.roots => None,
             true => return Err(NodeJoinError::OtherCa(path)),
-            false => Some(ca_pem.to_owned()),
+            false => Some(info.ca_pem.clone()),
         };
         let named: Vec<String> = args.api_servers.iter().map(|address| format!("\"{address}\"")).collect();
         let configuration = format!(
@@ -214,11 +209,9 @@ impl Files {
     }
 }
 
-/// Returns true if both texts have the same certificates.
-fn is_same_ca(one: &str, other: &str) -> bool {
-    let certificates =
-        |text: &str| CertificateDer::pem_slice_iter(text.as_bytes()).flatten().collect::<Vec<_>>();
-    certificates(one) == certificates(other)
+/// The certificates in a file, so that a file with other line breaks or comments is the same.
+fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem.as_bytes()).flatten().collect()
 }
 
 /// Runs `systemctl` with these arguments.
@@ -232,17 +225,11 @@ pub(super) fn systemctl(words: &[&str]) -> Result<(), NodeJoinError> {
 }
 
 /// Waits until an API server shows its certificate through node-lb.
-async fn relays(ca_pem: &str) -> Result<(), NodeJoinError> {
-    let roots: Vec<_> = CertificateDer::pem_slice_iter(ca_pem.as_bytes()).flatten().collect();
-    let config = tls::client(roots, None, ALL_VERSIONS, ALPN_HTTP1)?;
+async fn relays(info: &ClusterInfo, scope: &Scope) -> Result<(), NodeJoinError> {
+    let config = discovery::verified(info)?;
     let deadline = Instant::now() + RELAYS_MAX;
     while Instant::now() < deadline {
-        let asking = async {
-            let stream = TcpStream::connect(PORTS[0]).await.ok()?;
-            let name = ServerName::try_from("127.0.0.1").ok()?;
-            TlsConnector::from(Arc::clone(&config)).connect(name, stream).await.ok()
-        };
-        if timeout(ASK_MAX, asking).await.is_ok_and(|stream| stream.is_some()) {
+        if discovery::connect(PORTS[0], Arc::clone(&config), scope).await.is_ok() {
             return Ok(());
         }
         sleep(LOOK_EVERY).await;

@@ -2,11 +2,14 @@
 
 use std::time::SystemTime;
 
+use api_servers::list::KUBERNETES_SLICES;
+use api_servers::slices;
 use daemon::Scope;
 use http::Method;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use trust::Pin;
 
 use super::cluster_info;
 use crate::args::NodeJoinCommand;
@@ -15,10 +18,6 @@ use crate::https::SendError;
 use crate::names::{BootstrapToken, NoRandomBytes, Validity};
 use crate::print;
 use crate::runtime::{self, RuntimeError};
-
-/// The list of the cluster's API servers.
-const SLICES: &str =
-    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?fieldSelector=metadata.name%3Dkubernetes";
 
 /// The path for bootstrap tokens.
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
@@ -71,18 +70,19 @@ async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCo
     let reached = doctor::reach_cluster(args.kubeconfig.clone(), args.context.as_deref(), scope).await;
     let mut cluster = reached.map_err(|report| JoinCommandError::Cluster(report.failures()))?;
     let info = get(&mut cluster, cluster_info::PATH, "kube-public/cluster-info").await?;
+    let info: Option<Value> = info.and_then(|info| serde_json::from_slice(&info).ok());
     let server = info.as_ref().and_then(cluster_info::server).ok_or(JoinCommandError::NoClusterInfo)?;
     let api_servers = match args.api_servers.as_slice() {
         [] => {
-            let slices = get(&mut cluster, SLICES, "the list of API servers").await?;
-            addresses(&slices.unwrap_or_default())
+            let list = get(&mut cluster, KUBERNETES_SLICES, "the list of API servers").await?;
+            list.and_then(|list| slices::endpoints(&list).ok()).unwrap_or_default()
         }
         named => named.to_vec(),
     };
     if api_servers.is_empty() {
         return Err(JoinCommandError::NoApiServer);
     }
-    let hash = cluster.roots.iter().find_map(cluster_info::hash_of).ok_or(JoinCommandError::Ca)?;
+    let hash = cluster.roots.iter().find_map(Pin::of_ca).ok_or(JoinCommandError::Ca)?;
     let token = BootstrapToken::generate()?;
     create(&mut cluster, &token, args.ttl).await?;
     if server != BY_NODE_LB {
@@ -93,7 +93,7 @@ async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCo
         print::note(&note)?;
     }
     let named: Vec<String> = api_servers.iter().map(|address| format!(" --api-server {address}")).collect();
-    let (token, hash) = (token.text(), hash.text());
+    let token = token.text();
     Ok(format!(
         "tombolo node join --only-lb --token {token} --ca-hash {hash}{} && kubeadm join 127.0.0.1:7443 --token {token} \
          --discovery-token-ca-cert-hash {hash}\n",
@@ -101,17 +101,17 @@ async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCo
     ))
 }
 
-/// The object at this path; `None` if there is none.
+/// The object at this path, JSON; `None` if there is none.
 async fn get(
     cluster: &mut ReachedCluster,
     path: &str,
     what: &'static str,
-) -> Result<Option<Value>, JoinCommandError> {
+) -> Result<Option<Vec<u8>>, JoinCommandError> {
     let path = format!("{}{path}", cluster.prefix);
     let answer = cluster.connection.send(Method::GET, &path, None).await;
     let answer = answer.map_err(|error| JoinCommandError::Send(what, error))?;
     match answer.status {
-        200 => Ok(serde_json::from_slice(&answer.body).ok()),
+        200 => Ok(Some(answer.body)),
         404 => Ok(None),
         status => Err(JoinCommandError::Refused { what, status }),
     }
@@ -148,39 +148,4 @@ fn secret(token: &BootstrapToken, expiration: &str) -> Value {
             "auth-extra-groups": GROUP,
         },
     })
-}
-
-/// The addresses of the API servers in a list of slices, `ADDRESS:PORT` each.
-fn addresses(list: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    for slice in list["items"].as_array().into_iter().flatten() {
-        let ports = slice["ports"].as_array().into_iter().flatten();
-        let port = ports.filter(|port| port["name"] == "https").find_map(|port| port["port"].as_u64());
-        let Some(port) = port else { continue };
-        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-            for address in endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-                let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-                found.push(format!("{host}:{port}"));
-            }
-        }
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_address_of_the_list_is_an_api_server() {
-        let list = json!({ "items": [
-            { "ports": [{ "name": "https", "port": 6443 }], "endpoints": [
-                { "addresses": ["10.7.1.2"] }, { "addresses": ["fd00::2"] },
-            ] },
-            { "ports": [{ "name": "metrics", "port": 1 }], "endpoints": [{ "addresses": ["10.7.1.9"] }] },
-        ] });
-
-        assert_eq!(addresses(&list), ["10.7.1.2:6443", "[fd00::2]:6443"]);
-        assert!(addresses(&Value::Null).is_empty());
-    }
 }

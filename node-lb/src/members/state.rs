@@ -9,7 +9,7 @@ use super::named_by::NamedBy;
 use super::traffic::Traffic;
 
 /// Most API servers that are known at a time.
-pub const API_SERVERS_MAX: usize = 32;
+pub const API_SERVERS_MAX: usize = api_servers::list::NODE_LB_API_SERVERS_MAX;
 
 /// An API server that no source names any more stays a last resort for this time.
 pub const LAST_RESORT_FOR: Duration = Duration::from_secs(24 * 3600);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cluster::TestCluster;
 use crate::comparison::{plots, rows, tables};
 use crate::report::{Heading, Report};
-use crate::rounds::{Load, Rounds, compare};
+use crate::rounds::{HALF_LOAD, Load, Rounds, compare};
 
 /// The path of the request, on both routes.
 const SMALL: &str = "/api/v1/namespaces/default";
@@ -53,7 +53,7 @@ pub async fn run(flags: &GetFlags, seed: u64) -> Result<Report, Box<dyn Error>> 
     let loads: Vec<Load> = callers.into_iter().map(|callers| Load::Small { callers }).collect();
     let saturated = compare(&routes, &loads, &flags.rounds, seed).await?;
     let mut rows = rows(&saturated);
-    if let Some(load) = saturated.half_load(flags.half_load) {
+    if let Some(load) = saturated.share_of_load(flags.half_load, HALF_LOAD) {
         rows.extend(crate::comparison::rows(&compare(&routes, &[load], &flags.rounds, seed).await?));
     }
     cluster.stop().await?;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::comparison::{plots, rows, tables};
 use crate::report::{Heading, Report};
 use crate::rig::{IMPERSONATION, USER, cluster};
-use crate::rounds::{Direction, Figures, Load, Measurements, Rounds, compare};
+use crate::rounds::{Direction, Figures, HALF_LOAD, Load, Measurements, Rounds, compare};
 use crate::route::{Daemons, Destination, Http, Route};
 use crate::target::{BULK, SMALL, Target};
 
@@ -84,10 +84,10 @@ pub async fn run(flags: &HopFlags, seed: u64) -> Result<Report, Box<dyn Error>> 
     let loads = [closed, bulk(Direction::Down), bulk(Direction::Up)];
     let saturated = compare(&routes, &loads, &flags.rounds, seed).await?;
     let share = |share| saturated.share_of_load(CALLERS, share).ok_or("no round was measured");
-    let half_load = compare(&routes, &[share(0.5)?, share(LIGHT_LOAD)?], &flags.rounds, seed).await?;
+    let open = compare(&routes, &[share(HALF_LOAD)?, share(LIGHT_LOAD)?], &flags.rounds, seed).await?;
 
-    let all: Vec<_> = rows(&saturated).into_iter().chain(rows(&half_load)).collect();
-    let report = Report::new(heading, &all)?.plots(plots("hop", &all)).missed(missed(&saturated, &half_load));
+    let all: Vec<_> = rows(&saturated).into_iter().chain(rows(&open)).collect();
+    let report = Report::new(heading, &all)?.plots(plots("hop", &all)).missed(missed(&saturated, &open));
     Ok(tables(&all).into_iter().fold(report, |report, (title, table)| report.table(title, table)))
 }
 
@@ -123,17 +123,17 @@ impl TwoServers {
 }
 
 /// The bounds that do not hold, as sentences.
-fn missed(saturated: &Measurements, half_load: &Measurements) -> Vec<String> {
+fn missed(saturated: &Measurements, open: &Measurements) -> Vec<String> {
     let rate = |figures: &Figures| Some(figures.rate);
     let bounds = [
         Bound::highest(
             "at half load the hop adds to the p50, in ms",
-            median(half_load, 0, |figures| figures.latency.map(|latency| latency.p50_ms), Sub::sub),
+            median(open, 0, |figures| figures.latency.map(|latency| latency.p50_ms), Sub::sub),
             P50_ADDED_MS_MAX,
         ),
         Bound::highest(
             "p99 at half load, x local",
-            median(half_load, 0, |figures| figures.latency.map(|latency| latency.p99_ms), Div::div),
+            median(open, 0, |figures| figures.latency.map(|latency| latency.p99_ms), Div::div),
             P99_RATIO_MAX,
         ),
         Bound::highest(

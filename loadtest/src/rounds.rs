@@ -246,11 +246,6 @@ impl Measurements {
         }))
     }
 
-    /// Half of the slowest route's median rate with so many callers.
-    pub fn half_load(&self, callers: u32) -> Option<Load> {
-        self.share_of_load(callers, 0.5)
-    }
-
     /// This share of the slowest route's median rate with so many callers, so that every route gets the same requests at the
     /// same times; `None` if that was not measured.
     pub fn share_of_load(&self, callers: u32, share: f64) -> Option<Load> {
@@ -262,6 +257,9 @@ impl Measurements {
         Some(Load::Open { callers, per_second: slowest * share })
     }
 }
+
+/// The share of the highest rate at which latency is compared.
+pub const HALF_LOAD: f64 = 0.5;
 
 /// Compares the routes under each load. The first round warms up and does not count.
 ///

@@ -11,10 +11,12 @@ use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-/// Flags of a request: it is one, it is acknowledged, and it makes something that must not be there yet.
-const CREATE: u16 = 0x1 | 0x4 | 0x200 | 0x400;
-
-/// The bit of a request that adds to the end of a list.
+// linux/netlink.h: the message is a request, it is acknowledged, and it makes something, which must not be there yet, or at the end
+// of a list.
+const REQUEST: u16 = 0x1;
+const ACKNOWLEDGE: u16 = 0x4;
+const EXCLUSIVE: u16 = 0x200;
+const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 
 /// The type of a message that acknowledges, with an error code that is 0 for success.
@@ -93,27 +95,25 @@ fn acknowledgements(mut bytes: &[u8]) -> Vec<i32> {
 impl Messages {
     /// Adds a message that makes something new. `body` writes what follows the header.
     pub(crate) fn create(&mut self, kind: u16, body: impl FnOnce(&mut Attributes)) -> &mut Self {
-        self.add(kind, CREATE, body)
+        self.add(kind, REQUEST | ACKNOWLEDGE | CREATE | EXCLUSIVE, body)
     }
 
     /// Adds a message that makes something new at the end of a list.
     pub(crate) fn append(&mut self, kind: u16, body: impl FnOnce(&mut Attributes)) -> &mut Self {
-        const EXCLUSIVE: u16 = 0x200;
-        self.add(kind, (CREATE | APPEND) & !EXCLUSIVE, body)
+        self.add(kind, REQUEST | ACKNOWLEDGE | CREATE | APPEND, body)
     }
 
     /// Adds a message that takes something away.
     pub(crate) fn remove(&mut self, kind: u16, body: impl FnOnce(&mut Attributes)) -> &mut Self {
-        self.add(kind, 0x1 | 0x4, body)
+        self.add(kind, REQUEST | ACKNOWLEDGE, body)
     }
 
     /// Adds a message that is not acknowledged, as the begin and the end of a batch.
     pub(crate) fn mark(&mut self, kind: u16, body: impl FnOnce(&mut Attributes)) -> &mut Self {
-        self.add(kind, 0x1, body)
+        self.add(kind, REQUEST, body)
     }
 
     fn add(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Attributes)) -> &mut Self {
-        const ACKNOWLEDGE: u16 = 0x4;
         self.acknowledged += u32::from(flags & ACKNOWLEDGE != 0);
         let mut attributes = Attributes::default();
         body(&mut attributes);

@@ -42,10 +42,7 @@ impl NodeLb {
     /// # Panics
     /// If it does not start.
     pub async fn start(cluster: &LbCluster, seeds: &[SocketAddr]) -> Self {
-        let mut lb = Self::with_files(cluster);
-        lb.configure(seeds, "ca.crt");
-        lb.start_again().await;
-        lb
+        Self::start_with(cluster, seeds, "").await
     }
 
     /// The same, and it serves pods of a network, by the address of the Service, too.
@@ -58,17 +55,12 @@ impl NodeLb {
         network: &str,
         service: &str,
     ) -> Self {
-        let mut lb = Self::with_files(cluster);
-        lb.configure(seeds, "ca.crt");
-        let path = lb.home.path().join("node-lb.yaml");
-        let text = fs::read_to_string(&path).expect("it was written");
         let pods = format!("pods: {{ networks: [\"{network}\"], kubernetesService: \"{service}\" }}\n");
-        fs::write(path, text + &pods).expect("a file");
-        lb.start_again().await;
-        lb
+        Self::start_with(cluster, seeds, &pods).await
     }
 
-    fn with_files(cluster: &LbCluster) -> Self {
+    /// `more` is added to the configuration of the first start.
+    async fn start_with(cluster: &LbCluster, seeds: &[SocketAddr], more: &str) -> Self {
         let home = Scratch::new("tombolo-node-lb-").expect("a folder");
         let kubelet = cluster.kubelet();
         fs::write(home.path().join("ca.crt"), cluster.edge.ca_pem()).expect("a file");
@@ -76,7 +68,10 @@ impl NodeLb {
         let both = format!("{}{}", kubelet.certificate_pem, kubelet.key_pem);
         fs::write(home.path().join("kubelet-client-current.pem"), both).expect("a file");
         let network = cluster.worker.path().to_owned();
-        Self { process: None, home, network, starts: 0 }
+        let mut lb = Self { process: None, home, network, starts: 0 };
+        lb.write_configuration(seeds, "ca.crt", more);
+        lb.start_again().await;
+        lb
     }
 
     /// Writes the configuration anew, for the next start. `ca` is a file in the folder of the files.
@@ -84,10 +79,14 @@ impl NodeLb {
     /// # Panics
     /// If it cannot be written.
     pub fn configure(&self, seeds: &[SocketAddr], ca: &str) {
+        self.write_configuration(seeds, ca, "");
+    }
+
+    fn write_configuration(&self, seeds: &[SocketAddr], ca: &str, more: &str) {
         let seeds: Vec<String> = seeds.iter().map(|seed| format!("\"{seed}\"")).collect();
         let text = format!(
             "apiVersion: tombolo.dev/v1alpha1\nkind: NodeLBConfig\napiServers: [{}]\ncaFile: {ca}\n\
-             clientCertificateFile: kubelet-client-current.pem\nstateDir: state\n",
+             clientCertificateFile: kubelet-client-current.pem\nstateDir: state\n{more}",
             seeds.join(", ")
         );
         fs::write(self.home.path().join("node-lb.yaml"), text).expect("a file");

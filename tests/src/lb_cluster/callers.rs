@@ -1,5 +1,6 @@
 //! Callers that send requests at an even pace over HTTP/2, and do after a GOAWAY what Go's clients do.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::LB;
 use crate::dial::{config, secured};
@@ -28,6 +29,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// Attempts for one request that was not processed, as of Go's transport and client-go together.
 const ATTEMPTS_MAX: usize = 6;
+
+/// The pause of client-go before it repeats a GET after a reset.
+const RESET_PAUSE: Duration = Duration::from_secs(1);
 
 /// Callers that run until [`Callers::stop`].
 #[derive(Debug)]
@@ -121,7 +125,16 @@ async fn request(
     for _ in 0..ATTEMPTS_MAX {
         let mut sender = match connection.take() {
             Some(sender) => sender,
-            None => dial(config).await.map_err(|error| format!("{reasons:?} dial: {error}"))?,
+            None => match dial(config).await {
+                Ok(sender) => sender,
+                // An API server that ends resets what waits to be accepted. client-go repeats a GET then (rest/request.go).
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    reasons.push(format!("dial: {error}"));
+                    sleep(RESET_PAUSE).await;
+                    continue;
+                }
+                Err(error) => return Err(format!("{reasons:?} dial: {error}")),
+            },
         };
         match send(&mut sender).await {
             Ok(()) => {
@@ -135,12 +148,12 @@ async fn request(
     Err(format!("sent {ATTEMPTS_MAX} times: {reasons:?}"))
 }
 
-async fn dial(config: &Arc<ClientConfig>) -> Result<CallerConnection, String> {
+async fn dial(config: &Arc<ClientConfig>) -> io::Result<CallerConnection> {
     let address: SocketAddr = LB.parse().expect("an address");
-    let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
-    let tls = secured(stream, "127.0.0.1", config).await.map_err(|error| format!("TLS: {error}"))?;
+    let stream = TcpStream::connect(address).await?;
+    let tls = secured(stream, "127.0.0.1", config).await?;
     let (sender, driver) =
-        handshake(TokioExecutor::new(), TokioIo::new(tls)).await.map_err(|error| error.to_string())?;
+        handshake(TokioExecutor::new(), TokioIo::new(tls)).await.map_err(io::Error::other)?;
     tokio::spawn(async move { drop(driver.await) });
     Ok(sender)
 }

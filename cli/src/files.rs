@@ -15,9 +15,12 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// A file that is to be written.
 pub(crate) struct NewFile {
     pub(crate) path: PathBuf,
-    contents: Vec<u8>,
+    pub(crate) contents: Vec<u8>,
     mode: u32,
 }
+
+/// The names of files that have no content yet begin so.
+const STAGED: &str = ".tombolo-";
 
 /// Tells whether a file that is already there is kept or replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,6 +107,17 @@ pub(crate) fn write_all(files: Vec<NewFile>, existing: Existing) -> Result<(), W
     staged.into_iter().try_for_each(|file| file.persist(existing))
 }
 
+/// Removes what an interrupted [`write_all`] has left beside its files. No other one may run in this folder.
+pub(crate) fn remove_staged(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(STAGED.as_bytes()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a path that is there if `existing` keeps it.
 pub(crate) fn check_absent(path: &Path, existing: Existing) -> Result<(), WriteError> {
     match existing {
@@ -141,7 +155,7 @@ impl StagedFile {
 
     fn create(path: PathBuf, mode: u32) -> Result<Self, WriteError> {
         let mut builder = Builder::new();
-        builder.prefix(".tombolo-").permissions(Permissions::from_mode(mode));
+        builder.prefix(STAGED).permissions(Permissions::from_mode(mode));
         match builder.tempfile_in(parent(&path)) {
             Ok(file) => Ok(Self { file, path }),
             Err(error) => Err(WriteError::Io(path, error)),

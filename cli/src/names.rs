@@ -5,6 +5,7 @@ mod bootstrap_token;
 mod ca_hash;
 mod gateway_url;
 mod host_port;
+mod node_name;
 mod validity;
 mod wait_time;
 
@@ -13,6 +14,7 @@ pub(crate) use bootstrap_token::{BootstrapToken, NoRandomBytes};
 pub(crate) use ca_hash::ca_hash;
 pub(crate) use gateway_url::{GatewayUrl, NotAGatewayUrl};
 pub(crate) use host_port::{host_and_port, is_host_and_port};
+pub(crate) use node_name::node_name;
 pub(crate) use trust::names::{
     Group, HostSuffix, Label, NoRandomness, NotAHost, NotATrustDomain, ServerName, TrustDomain, User,
 };

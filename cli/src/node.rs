@@ -1,11 +1,19 @@
-//! `tombolo node`: makes a machine a worker of a cluster, by a load balancer for its API servers, and takes that back.
+//! `tombolo node`: makes a machine a worker of a cluster, with a load balancer for its API servers, and takes that back.
 
 mod cluster_info;
+mod cri;
 mod discovery;
+mod facts;
 mod join;
 mod join_command;
 mod journal;
+mod kubelet;
+mod load_balancer;
+mod machine;
 mod reset;
+mod systemd;
+mod traces;
+mod waiting;
 
 pub(crate) use join::join;
 pub(crate) use join_command::print as print_join_command;

@@ -80,6 +80,7 @@ impl LbCluster {
             port: Some(PORT),
             advertise: addresses[0],
             has_events_etcd: true,
+            apiserver_flags: &["--enable-bootstrap-token-auth=true"],
             ..ClusterOptions::default()
         };
         let edge = EdgeCluster::start_at(options).await.expect("a cluster starts");

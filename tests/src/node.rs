@@ -16,6 +16,7 @@ use crate::network::NetworkNamespace;
 use crate::process::{Invocation, Process, ProcessError, run};
 use crate::scratch::Scratch;
 
+mod booted;
 mod cgroups;
 mod image;
 mod machine;
@@ -23,12 +24,13 @@ mod namespaces;
 mod settings;
 mod tar;
 
+pub use booted::BootedMachine;
 pub use cgroups::left as cgroups_left;
 pub use image::{Image, sha256};
 pub use settings::PODS;
 
 use cgroups::Cgroups;
-use namespaces::NodeNamespaces;
+use namespaces::{NodeNamespaces, SET_UP};
 
 /// The limit for containerd, and then kubelet, to become ready. Builds of other tests may run beside.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -60,6 +62,9 @@ pub enum NodeUnavailable {
     /// A hierarchy of control groups is missing.
     #[error("there is no /sys/fs/cgroup/{0} of version 1, and the trials' node knows no other")]
     NoCgroups(String),
+    /// The machine's manager is missing.
+    #[error("there is no systemd; install the package systemd")]
+    NoSystemd,
     /// A program of the node is missing.
     #[error(transparent)]
     Assets(#[from] MissingAssets),
@@ -138,7 +143,7 @@ impl Node {
         let cgroups = Cgroups::new()?;
         machine::prepare(machine, cluster.address()).await?;
         let folder = scratch.path();
-        let enclosure = NodeNamespaces::new(machine, folder, name).await?;
+        let enclosure = NodeNamespaces::new(machine, folder, SET_UP, vec![name.to_owned()]).await?;
         let containerd = start_containerd(&enclosure, &assets, folder).await?;
         let pause = Image {
             name: settings::PAUSE_IMAGE,

@@ -52,6 +52,11 @@ impl Authority {
         &self.certificate_pem
     }
 
+    /// The authority's key as PKCS#8 PEM.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// Issues a server certificate for host names and addresses.
     pub fn issue_server(&self, names: &[&str], addresses: &[IpAddr]) -> Issued {
         let names: Vec<String> = names

@@ -1,12 +1,13 @@
 //! The arguments of `tombolo node`: a machine becomes a worker of a cluster, and stops being one.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use trust::Pin;
 
 use super::examples;
-use crate::names::{BootstrapToken, Validity, ca_hash, host_and_port};
+use crate::names::{BootstrapToken, Validity, ca_hash, host_and_port, node_name};
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
@@ -17,11 +18,12 @@ pub(crate) enum NodeCommand {
     /// machine until the token ends, so treat it as a password.
     #[command(after_long_help = examples::NODE_JOIN_COMMAND)]
     JoinCommand(NodeJoinCommand),
-    /// Give this machine a load balancer for the API servers of a cluster, so that it can join the cluster
+    /// Make this machine a worker of a cluster, whose kubelet reaches the API servers by a load balancer of its own
     ///
     /// Learns the cluster's CA from the first API server that proves with the token that it is the right one. Checks that the certificate of
-    /// each API server names 127.0.0.1, and the clocks. Then writes the CA, node-lb's configuration and its unit for systemd, starts
-    /// it, and waits until it relays. kubeadm joins the machine through it: kubeadm join 127.0.0.1:7443.
+    /// each API server names 127.0.0.1, the clocks, the container runtime, swap, ports and kubelet's version. Then writes the CA, the
+    /// configurations and the units for systemd, starts node-lb and kubelet, and waits until the Node is Ready. The token is removed from the
+    /// machine at the end. With --only-lb it sets up node-lb alone, and kubeadm joins the machine through it: kubeadm join 127.0.0.1:7443.
     ///
     /// Each step is written down before it is done. If the command is interrupted, run it again; `tombolo node reset` takes back exactly what
     /// it did. Nothing is replaced that it did not write.
@@ -29,7 +31,8 @@ pub(crate) enum NodeCommand {
     Join(NodeJoin),
     /// Take back what `tombolo node join` did on this machine
     ///
-    /// Stops node-lb, and removes the files and folders that the join has made. What others have put into these folders stays.
+    /// Stops kubelet and node-lb, removes the machine's pods and the rules of kubelet and kube-proxy, and then the files and folders that the
+    /// join has made. What others have put into these folders stays. The Node stays in the cluster: kubectl delete node NAME.
     #[command(after_long_help = examples::NODE_RESET)]
     Reset(NodeReset),
 }
@@ -42,6 +45,9 @@ pub(crate) struct NodeJoinCommand {
     /// The context of that kubeconfig [default: its current-context]
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
+    /// Print the command for kubeadm's own join, through the load balancer
+    #[arg(long)]
+    pub(crate) only_lb: bool,
     /// The time in which a machine can join with the token
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) ttl: Validity,
@@ -53,7 +59,7 @@ pub(crate) struct NodeJoinCommand {
 #[derive(Args)]
 pub(crate) struct NodeJoin {
     /// Set up the load balancer and nothing else; kubeadm does the rest of a join
-    #[arg(long, required = true)]
+    #[arg(long)]
     pub(crate) only_lb: bool,
     /// The bootstrap token of the cluster
     #[arg(long, value_name = "TOKEN", required_unless_present = "token_file", conflicts_with = "token_file")]
@@ -67,7 +73,16 @@ pub(crate) struct NodeJoin {
     /// An API server of the cluster; repeat for more, at most 32
     #[arg(long = "api-server", value_name = "HOST:PORT", required = true, value_parser = host_and_port)]
     pub(crate) api_servers: Vec<String>,
-    /// Write the files, and print how node-lb is started
+    /// The name of this machine's Node [default: its host name]
+    #[arg(long, value_name = "NAME", conflicts_with = "only_lb", value_parser = node_name)]
+    pub(crate) node_name: Option<String>,
+    /// The address of this machine's Node [default: as kubelet finds it, by the default route]
+    #[arg(long, value_name = "IP", conflicts_with = "only_lb")]
+    pub(crate) node_ip: Option<IpAddr>,
+    /// The socket of the container runtime [default: the only one of containerd, CRI-O and cri-dockerd]
+    #[arg(long, value_name = "FILE", conflicts_with = "only_lb")]
+    pub(crate) cri_socket: Option<PathBuf>,
+    /// Write the files, and print how the units are started
     #[arg(long)]
     pub(crate) no_start: bool,
     /// Ask the API servers, print all files, and write nothing

@@ -102,7 +102,7 @@ pub(super) async fn discover(
     let config = verified(&info)?;
     let mut reasons = Vec::new();
     for api_server in api_servers {
-        match connect(api_server, Arc::clone(&config), scope).await {
+        match connect(api_server, Arc::clone(&config), None, scope).await {
             Ok(mut connection) => check_clock(api_server, &mut connection).await?,
             Err(error) => match certificate_error(&error) {
                 Some(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }) => {
@@ -159,7 +159,7 @@ async fn cluster(
 }
 
 async fn ask(api_server: &str, config: Arc<ClientConfig>, scope: &Scope) -> Result<Value, AskError> {
-    let mut connection = connect(api_server, config, scope).await?;
+    let mut connection = connect(api_server, config, None, scope).await?;
     let answer = connection.send(Method::GET, cluster_info::PATH, None).await?;
     if answer.status != 200 {
         return Err(AskError::Status(answer.status));
@@ -172,10 +172,11 @@ pub(super) fn verified(info: &ClusterInfo) -> Result<Arc<ClientConfig>, rustls::
     tls::client(info.roots.clone(), None, ALL_VERSIONS, ALPN_HTTP1)
 }
 
-/// Connects as a worker does: the certificate must be one for 127.0.0.1.
+/// Connects as a worker does: the certificate must be one for 127.0.0.1. Requests have the token, if there is one.
 pub(super) async fn connect(
     api_server: &str,
     config: Arc<ClientConfig>,
+    token: Option<String>,
     scope: &Scope,
 ) -> Result<HttpsConnection, AskError> {
     let name = ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST));
@@ -184,7 +185,7 @@ pub(super) async fn connect(
         TlsConnector::from(config).connect(name, stream).await
     };
     let stream = timeout(CONNECT_MAX, connecting).await.map_err(|_| AskError::Timeout)??;
-    Ok(HttpsConnection::over(stream, api_server.to_owned(), None, scope).await?)
+    Ok(HttpsConnection::over(stream, api_server.to_owned(), token, scope).await?)
 }
 
 async fn check_clock(api_server: &str, connection: &mut HttpsConnection) -> Result<(), DiscoveryError> {

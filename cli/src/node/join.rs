@@ -1,63 +1,35 @@
-//! `tombolo node join --only-lb`: gives a machine a load balancer for the API servers of a cluster, so that kubeadm can join it.
+//! `tombolo node join`: makes a machine a worker of a cluster, or gives it the load balancer alone for kubeadm's join.
 
 use std::fs;
 use std::io;
-use std::net::TcpStream as BlockingStream;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
 use api_servers::list::NODE_LB_API_SERVERS_MAX;
 use daemon::Scope;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
-use tokio::time::sleep;
 
 use super::cluster_info::ClusterInfo;
+use super::cri::{CriError, Runtime};
 use super::discovery::{self, DiscoveryError};
+use super::facts::{self, FactsError};
 use super::journal::{Journal, JournalError, Step};
+use super::kubelet::{self, Kubelet, KubeletConfiguration, KubeletError};
+use super::load_balancer::{self, CaError};
+use super::machine::{self, MachineError};
+use super::systemd::{KUBELET_UNIT, NODE_LB_UNIT, SystemctlError, systemctl};
+use super::waiting::{self, WaitError};
 use crate::args::NodeJoin;
 use crate::files::{self, NewFile, ReadError};
 use crate::names::BootstrapToken;
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 
-/// The paths, below the root of the machine.
-const CA: &str = "etc/kubernetes/pki/ca.crt";
-const CONFIGURATION: &str = "etc/tombolo/node-lb.yaml";
-const UNIT_FILE: &str = "etc/systemd/system/node-lb.service";
-const STATE: &str = "var/lib/tombolo/node-lb";
-const KUBELET_KUBECONFIG: &str = "etc/kubernetes/kubelet.conf";
-const PROGRAM: &str = "usr/bin/node-lb";
-
-/// The unit of systemd, as it is shipped.
-const UNIT: &str = include_str!("../../../deploy/systemd/node-lb.service");
-pub(super) const UNIT_NAME: &str = "node-lb.service";
-
-/// The ports of node-lb on this machine.
-const PORTS: [&str; 2] = ["127.0.0.1:7443", "127.0.0.1:9092"];
-
-/// Longest wait for node-lb to relay to an API server.
-const RELAYS_MAX: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// The error if the machine has no load balancer yet.
+/// The error if the machine is no worker yet.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeJoinError {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    #[error("only root can write the files of a worker; run the same command by sudo")]
-    NotRoot,
-    #[error("{0} is there: this machine has joined a cluster already. Leave it first (kubeadm reset)")]
-    AlreadyJoined(PathBuf),
-    #[error("{0} is not there; install node-lb first, from the archive of a release")]
-    NoProgram(PathBuf),
-    #[error("another program listens at {0}, which node-lb needs; see who by: ss -ltnp")]
-    PortTaken(&'static str),
-    #[error("{0} is there, and holds another CA than that of the cluster")]
-    OtherCa(PathBuf),
+    #[error(transparent)]
+    Machine(#[from] MachineError),
     #[error("{0} API servers are named, and node-lb takes at most {NODE_LB_API_SERVERS_MAX}")]
     TooMany(usize),
     #[error("neither --token nor --token-file is given")]
@@ -69,23 +41,41 @@ pub(crate) enum NodeJoinError {
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
     #[error(transparent)]
+    Facts(#[from] FactsError),
+    #[error(transparent)]
+    ContainerRuntime(#[from] CriError),
+    #[error(transparent)]
+    Kubelet(#[from] KubeletError),
+    #[error(transparent)]
+    Ca(#[from] CaError),
+    #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("`systemctl {words}` failed: {output}")]
-    Systemctl {
-        /// The arguments of the command.
-        words: String,
-        /// The output of the command.
-        output: String,
-    },
-    #[error("node-lb runs, and relays to no API server within {} s; see `journalctl --unit node-lb` and `tombolo doctor node`", RELAYS_MAX.as_secs())]
-    RelaysNothing,
-    #[error("TLS cannot be set up")]
-    Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Systemctl(#[from] SystemctlError),
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    #[error("cannot remove {0}, which holds the token")]
+    Remove(PathBuf, #[source] io::Error),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
 
-/// Joins, or goes on with an interrupted join. Returns the lines that say what to do next.
+/// The worker that a machine becomes: the load balancer, and kubelet unless kubeadm sets that up.
+struct Worker<'a> {
+    args: &'a NodeJoin,
+    info: ClusterInfo,
+    load_balancer: Vec<NewFile>,
+    kubelet: Option<KubeletPart>,
+}
+
+/// kubelet's part of a join.
+struct KubeletPart {
+    name: String,
+    socket: PathBuf,
+    files: Vec<NewFile>,
+}
+
+/// Joins, or goes on with an interrupted join. Returns the lines that say what was reached.
 pub(crate) fn join(args: &NodeJoin) -> Result<Vec<String>, NodeJoinError> {
     let token = token(args)?;
     if args.api_servers.len() > NODE_LB_API_SERVERS_MAX {
@@ -96,22 +86,14 @@ pub(crate) fn join(args: &NodeJoin) -> Result<Vec<String>, NodeJoinError> {
     print::note("asking the API servers for their cluster")?;
     runtime::run(async |scope| {
         let info = discovery::discover(&args.api_servers, &token, &args.ca_hash, scope).await?;
-        let files = Files::new(args, &info)?;
+        let kubelet =
+            if args.only_lb { None } else { Some(kubelet_part(args, &info, &token, &journal, scope).await?) };
+        let load_balancer = load_balancer::files(args, &info)?;
+        let worker = Worker { args, info, load_balancer, kubelet };
         if args.dry_run {
-            return Ok(files.shown());
+            return Ok(worker.shown(&token));
         }
-        files.write(&mut journal)?;
-        if args.no_start {
-            return Ok(vec![
-                "the files are written; start node-lb by: systemctl daemon-reload && systemctl enable --now node-lb".to_owned(),
-            ]);
-        }
-        journal.note(Step::Unit { name: UNIT_NAME.to_owned() })?;
-        systemctl(&["daemon-reload"])?;
-        systemctl(&["enable", "--now", UNIT_NAME])?;
-        print::note("waiting until node-lb relays to an API server")?;
-        relays(&info, scope).await?;
-        Ok(vec!["node-lb relays 127.0.0.1:7443 to the cluster's API servers".to_owned()])
+        worker.set_up(&mut journal, scope).await
     })?
 }
 
@@ -126,118 +108,127 @@ fn token(args: &NodeJoin) -> Result<BootstrapToken, NodeJoinError> {
     }
 }
 
-/// Refuses a machine that cannot be joined, before anything is written.
-fn preflight(args: &NodeJoin, journal: &Journal) -> Result<(), NodeJoinError> {
-    let NodeJoin { root, dry_run, no_start, .. } = args;
-    if *dry_run {
+/// Refuses a machine that cannot be joined, before anything is asked or written.
+fn preflight(args: &NodeJoin, journal: &Journal) -> Result<(), MachineError> {
+    if args.dry_run {
         return Ok(());
     }
-    let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-    if !is_root {
-        return Err(NodeJoinError::NotRoot);
-    }
-    let kubelet = root.join(KUBELET_KUBECONFIG);
-    if kubelet.exists() {
-        return Err(NodeJoinError::AlreadyJoined(kubelet));
-    }
-    if *no_start {
+    machine::can_join(&args.root, journal)?;
+    if args.no_start {
         return Ok(());
     }
-    let program = root.join(PROGRAM);
-    if !program.exists() {
-        return Err(NodeJoinError::NoProgram(program));
-    }
-    // An earlier run may have started it.
-    if !journal.has(&Step::Unit { name: UNIT_NAME.to_owned() }) {
-        for address in PORTS {
-            if BlockingStream::connect(address).is_ok() {
-                return Err(NodeJoinError::PortTaken(address));
-            }
+    machine::can_run_node_lb(&args.root, journal)?;
+    if args.only_lb { Ok(()) } else { machine::can_run_kubelet(&args.root, journal) }
+}
+
+/// Checks what kubelet needs on this machine and in the cluster, and makes its files. Nothing is written.
+async fn kubelet_part(
+    args: &NodeJoin,
+    info: &ClusterInfo,
+    token: &BootstrapToken,
+    journal: &Journal,
+    scope: &Scope,
+) -> Result<KubeletPart, NodeJoinError> {
+    let name = machine::name(args.node_name.as_deref())?;
+    let program = machine::kubelet(&args.root)?;
+    let socket = machine::runtime(args.cri_socket.as_deref())?;
+    let is_ours = journal.has(&Step::unit(KUBELET_UNIT));
+    let facts = facts::ask(&args.api_servers, info, token, (&name, is_ours), scope).await?;
+    kubelet::check_skew(&program.version, &facts.version)?;
+    let resolver = machine::resolver_of_pods();
+    let configuration = KubeletConfiguration::new(&facts.kubelet_config, &socket, resolver)?;
+    // An image gets its runtime and its swap when it boots.
+    if !args.no_start {
+        if !configuration.takes_swap() {
+            machine::has_no_swap()?;
+        }
+        let mut runtime = Runtime::connect(&socket, scope).await?;
+        print::note(&format!("the container runtime is {}", print::visible(&runtime.version().await?)))?;
+        if let Some(driver) = runtime.cgroup_driver().await? {
+            configuration.check_driver(driver)?;
         }
     }
-    Ok(())
+    let kubelet =
+        Kubelet { root: &args.root, program, name: name.clone(), address: args.node_ip, configuration };
+    Ok(KubeletPart { name, socket, files: kubelet.files(token) })
 }
 
-/// The files of the load balancer.
-struct Files {
-    root: PathBuf,
-    /// `None` if the same CA is there already.
-    ca: Option<String>,
-    configuration: String,
-}
-
-impl Files {
-    fn new(args: &NodeJoin, info: &ClusterInfo) -> Result<Self, NodeJoinError> {
-        let path = args.root.join(CA);
-        let ca = match path.exists() {
-            // An earlier run, or the owner of the machine, wrote it.
-            true if certificates(&files::read(&path)?) == info.roots => None,
-            true => return Err(NodeJoinError::OtherCa(path)),
-            false => Some(info.ca_pem.clone()),
-        };
-        let named: Vec<String> = args.api_servers.iter().map(|address| format!("\"{address}\"")).collect();
-        let configuration = format!(
-            "# Written by tombolo node join.\napiVersion: tombolo.dev/v1alpha1\nkind: NodeLBConfig\napiServers: [{}]\ncaFile: \
-             /etc/kubernetes/pki/ca.crt\nclientCertificateFile: /var/lib/kubelet/pki/kubelet-client-current.pem\n",
-            named.join(", ")
-        );
-        Ok(Self { root: args.root.clone(), ca, configuration })
-    }
-
-    fn all(&self) -> Vec<(PathBuf, &str)> {
-        let ca = self.ca.as_deref().map(|ca| (self.root.join(CA), ca));
-        let configuration = (self.root.join(CONFIGURATION), self.configuration.as_str());
-        ca.into_iter().chain([configuration, (self.root.join(UNIT_FILE), UNIT)]).collect()
-    }
-
-    /// The files as lines, for a dry run.
-    fn shown(&self) -> Vec<String> {
-        let all = self.all().into_iter();
-        all.flat_map(|(path, text)| {
-            std::iter::once(format!("# {}", path.display()))
+impl Worker<'_> {
+    /// The files as lines, for a dry run, without the token's secret.
+    fn shown(&self, token: &BootstrapToken) -> Vec<String> {
+        let kubelet = self.kubelet.iter().flat_map(|kubelet| &kubelet.files);
+        let all = self.load_balancer.iter().chain(kubelet);
+        all.flat_map(|file| {
+            let text = String::from_utf8_lossy(&file.contents).replace(token.secret(), "****");
+            std::iter::once(format!("# {}", file.path.display()))
                 .chain(text.lines().map(str::to_owned))
                 .collect::<Vec<_>>()
         })
         .collect()
     }
 
-    fn write(&self, journal: &mut Journal) -> Result<(), NodeJoinError> {
-        for (path, text) in self.all() {
-            journal.file(NewFile::public(path, text))?;
+    /// Writes the files, starts the programs and waits for them.
+    async fn set_up(self, journal: &mut Journal, scope: &Scope) -> Result<Vec<String>, NodeJoinError> {
+        for file in self.load_balancer {
+            journal.file(file)?;
         }
-        Ok(journal.state(&self.root.join(STATE))?)
-    }
-}
-
-/// The certificates in a file, so that a file with other line breaks or comments is the same.
-fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
-    CertificateDer::pem_slice_iter(pem.as_bytes()).flatten().collect()
-}
-
-/// Runs `systemctl` with these arguments.
-pub(super) fn systemctl(words: &[&str]) -> Result<(), NodeJoinError> {
-    let failed = |output: String| NodeJoinError::Systemctl { words: words.join(" "), output };
-    match Command::new("systemctl").args(words).output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-        Err(error) => Err(failed(error.to_string())),
-    }
-}
-
-/// Waits until an API server shows its certificate through node-lb.
-async fn relays(info: &ClusterInfo, scope: &Scope) -> Result<(), NodeJoinError> {
-    let config = discovery::verified(info)?;
-    let deadline = Instant::now() + RELAYS_MAX;
-    while Instant::now() < deadline {
-        if discovery::connect(PORTS[0], Arc::clone(&config), scope).await.is_ok() {
-            return Ok(());
+        load_balancer::state(self.args, journal)?;
+        if let Some(kubelet) = &self.kubelet {
+            note_kubelet(self.args, kubelet, journal)?;
         }
-        sleep(LOOK_EVERY).await;
+        let kubelet = self.kubelet.map(|kubelet| (kubelet.name, kubelet.files));
+        let (name, files) = kubelet.map_or((None, Vec::new()), |(name, files)| (Some(name), files));
+        for file in files {
+            journal.file(file)?;
+        }
+        if self.args.no_start {
+            return Ok(vec![not_started(name.is_some())]);
+        }
+        start(NODE_LB_UNIT, journal)?;
+        waiting::relays(&self.info, scope).await?;
+        let relays = format!("node-lb relays {} to the cluster's API servers", machine::LB);
+        let Some(name) = name else { return Ok(vec![relays]) };
+        start(KUBELET_UNIT, journal)?;
+        waiting::has_certificate(&self.args.root).await?;
+        remove_token(self.args)?;
+        let node = waiting::node(&self.args.root, &name, &self.info, scope).await?;
+        Ok(vec![relays, node])
     }
-    Err(NodeJoinError::RelaysNothing)
 }
 
-/// The root of a machine that is not an image: `/`.
-pub(super) fn is_this_machine(root: &Path) -> bool {
-    root == Path::new("/")
+/// Notes what kubelet will write and start, and makes the folders that it expects.
+fn note_kubelet(args: &NodeJoin, kubelet: &KubeletPart, journal: &mut Journal) -> Result<(), JournalError> {
+    let (files, folders) = kubelet::later(&args.root);
+    for folder in folders {
+        journal.state(&folder)?;
+    }
+    for folder in [kubelet::STATIC_PODS, kubelet::VOLUME_PLUGINS] {
+        journal.folder(&args.root.join(folder))?;
+    }
+    for file in files {
+        journal.later(file)?;
+    }
+    journal.note(Step::Rules)?;
+    journal.note(Step::Pods { socket: kubelet.socket.clone() })
+}
+
+/// Enables a unit, and starts it with the files as they are now.
+fn start(unit: &str, journal: &mut Journal) -> Result<(), NodeJoinError> {
+    journal.note(Step::unit(unit))?;
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["enable", unit])?;
+    Ok(systemctl(&["restart", unit])?)
+}
+
+/// Removes the kubeconfig with the token, which kubelet needs no more.
+fn remove_token(args: &NodeJoin) -> Result<(), NodeJoinError> {
+    let path = args.root.join(kubelet::BOOTSTRAP);
+    fs::remove_file(&path).map_err(|error| NodeJoinError::Remove(path, error))
+}
+
+fn not_started(has_kubelet: bool) -> String {
+    let units = if has_kubelet { "node-lb kubelet" } else { "node-lb" };
+    format!(
+        "the files are written; start the machine's part by: systemctl daemon-reload && systemctl enable --now {units}"
+    )
 }

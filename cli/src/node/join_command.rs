@@ -12,6 +12,7 @@ use time::format_description::well_known::Rfc3339;
 use trust::Pin;
 
 use super::cluster_info;
+use super::machine::LB;
 use crate::args::NodeJoinCommand;
 use crate::doctor::{self, ReachedCluster};
 use crate::https::SendError;
@@ -24,6 +25,9 @@ const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
 /// The group to which kubeadm binds the rights of machines that join.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
+
+/// The right of kubelets to read the list of API servers, of `deploy/node-lb/rbac.yaml`.
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/tombolo-node-lb";
 
 /// The API server by which workers with node-lb come.
 const BY_NODE_LB: &str = "https://127.0.0.1:7443";
@@ -82,10 +86,16 @@ async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCo
     if api_servers.is_empty() {
         return Err(JoinCommandError::NoApiServer);
     }
+    if get(&mut cluster, ROLE, "the Role tombolo-node-lb").await?.is_none() {
+        print::note(
+            "workers of this cluster may not read the list of API servers, so they keep those of the command; allow it: kubectl apply -f \
+             deploy/node-lb/rbac.yaml",
+        )?;
+    }
     let hash = cluster.roots.iter().find_map(Pin::of_ca).ok_or(JoinCommandError::Ca)?;
     let token = BootstrapToken::generate()?;
     create(&mut cluster, &token, args.ttl).await?;
-    if server != BY_NODE_LB {
+    if args.only_lb && server != BY_NODE_LB {
         let note = format!(
             "kubeadm writes the server of cluster-info, {server}, into kubelet.conf; for workers with node-lb that is {BY_NODE_LB} \
              (kubeadm: controlPlaneEndpoint, or edit the ConfigMap kube-public/cluster-info)"
@@ -93,12 +103,10 @@ async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCo
         print::note(&note)?;
     }
     let named: Vec<String> = api_servers.iter().map(|address| format!(" --api-server {address}")).collect();
-    let token = token.text();
-    Ok(format!(
-        "tombolo node join --only-lb --token {token} --ca-hash {hash}{} && kubeadm join 127.0.0.1:7443 --token {token} \
-         --discovery-token-ca-cert-hash {hash}\n",
-        named.concat()
-    ))
+    let (token, named) = (token.text(), named.concat());
+    let by_kubeadm = format!(" && kubeadm join {LB} --token {token} --discovery-token-ca-cert-hash {hash}");
+    let (only_lb, by_kubeadm) = if args.only_lb { (" --only-lb", by_kubeadm) } else { ("", String::new()) };
+    Ok(format!("tombolo node join{only_lb} --token {token} --ca-hash {hash}{named}{by_kubeadm}\n"))
 }
 
 /// The object at this path, JSON; `None` if there is none.

@@ -34,11 +34,30 @@ pub(super) enum Step {
         /// The folder's path, with the root.
         path: PathBuf,
     },
+    /// Everything that a program will write to a folder that was there, and empty.
+    Contents {
+        /// The folder's path, with the root.
+        path: PathBuf,
+    },
+    /// The pods that kubelet will run, with their mounts.
+    Pods {
+        /// The socket of the container runtime.
+        socket: PathBuf,
+    },
+    /// The rules that kubelet and kube-proxy will add to the packet filter.
+    Rules,
     /// A unit of systemd that is enabled and started.
     Unit {
         /// The name of the unit, such as `node-lb.service`.
         name: String,
     },
+}
+
+impl Step {
+    /// The step that enables and starts a unit.
+    pub(super) fn unit(name: &str) -> Self {
+        Self::Unit { name: name.to_owned() }
+    }
 }
 
 /// The steps of a join on this machine.
@@ -119,8 +138,33 @@ impl Journal {
             self.folders(path)?;
             self.note(step)?;
             files::create_private_directory(path)?;
+        } else if is_empty(path) {
+            self.note(Step::Contents { path: path.to_owned() })?;
         }
         Ok(())
+    }
+
+    /// Makes a folder with the folders above it. A reset removes those of them that are empty.
+    pub(super) fn folder(&mut self, path: &Path) -> Result<(), JournalError> {
+        self.folders(path)?;
+        if !path.exists() {
+            self.note(Step::Folder { path: path.to_owned() })?;
+            files::create_directory(path)?;
+        }
+        Ok(())
+    }
+
+    /// Notes a file that a program will write.
+    ///
+    /// # Errors
+    /// [`JournalError::NotOurs`] if it is there already.
+    pub(super) fn later(&mut self, path: PathBuf) -> Result<(), JournalError> {
+        let step = Step::File { path: path.clone() };
+        if !self.has(&step) && path.symlink_metadata().is_ok() {
+            return Err(JournalError::NotOurs(path));
+        }
+        self.folders(&path)?;
+        self.note(step)
     }
 
     /// Writes a step down, before it is done.
@@ -145,7 +189,7 @@ impl Journal {
         if !self.steps.iter().all(is_own) {
             return self.write();
         }
-        fs::remove_file(&path).map_err(|error| JournalError::Remove(path, error))?;
+        remove_file(&path).map_err(|error| JournalError::Remove(path, error))?;
         while let Some(folder) = self.steps.pop() {
             undo(&folder)?;
         }
@@ -183,13 +227,39 @@ fn missing_above(path: &Path) -> Vec<PathBuf> {
     missing
 }
 
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Removes a file, and what an interrupted write of it has left.
+fn remove_file(path: &Path) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        files::remove_staged(folder)?;
+    }
+    fs::remove_file(path)
+}
+
+/// Removes everything in a folder.
+fn empty(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?
+        } else {
+            fs::remove_file(entry.path())?
+        }
+    }
+    Ok(())
+}
+
 /// Takes a file or a folder away. What is not there is taken away already, and a folder that others use stays.
 pub(super) fn undo(step: &Step) -> Result<(), JournalError> {
     let (path, done) = match step {
-        Step::File { path } => (path, fs::remove_file(path)),
+        Step::File { path } => (path, remove_file(path)),
         Step::State { path } => (path, fs::remove_dir_all(path)),
+        Step::Contents { path } => (path, empty(path)),
         Step::Folder { path } => (path, fs::remove_dir(path)),
-        Step::Unit { .. } => return Ok(()),
+        Step::Unit { .. } | Step::Pods { .. } | Step::Rules => return Ok(()),
     };
     match done {
         Ok(()) => Ok(()),
@@ -226,6 +296,9 @@ mod tests {
         assert!(folders.iter().all(|folder| journal.has(folder)));
 
         fs::write(root.path().join("var/lib/tombolo/node-lb/api-servers.json"), "x").unwrap();
+        // A run was killed while it wrote.
+        fs::write(root.path().join("etc/tombolo/.tombolo-a1b2"), "x").unwrap();
+        fs::write(root.path().join("var/lib/tombolo/.tombolo-a1b2"), "x").unwrap();
         while let Some(step) = journal.steps().last().cloned() {
             undo(&step).unwrap();
             journal.forget_last().unwrap();
@@ -233,6 +306,27 @@ mod tests {
         assert!(!root.path().join("etc").exists());
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "what others wrote");
         assert_eq!(fs::read_to_string(root.path().join("theirs")).unwrap(), "x");
+    }
+
+    #[test]
+    fn a_folder_that_was_there_stays_and_is_emptied_if_it_was_empty() {
+        let root = tempfile::tempdir().unwrap();
+        let [empty, used] = ["empty", "used"].map(|name| root.path().join(name));
+        fs::create_dir(&empty).unwrap();
+        fs::create_dir(&used).unwrap();
+        fs::write(used.join("theirs"), "x").unwrap();
+        let mut journal = Journal::open(root.path()).unwrap();
+        journal.state(&empty).unwrap();
+        journal.state(&used).unwrap();
+        fs::create_dir_all(empty.join("a/b")).unwrap();
+        fs::write(empty.join("file"), "x").unwrap();
+        fs::write(used.join("ours"), "x").unwrap();
+        while let Some(step) = journal.steps().last().cloned() {
+            undo(&step).unwrap();
+            journal.forget_last().unwrap();
+        }
+        assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&used).unwrap().count(), 2, "others use it");
     }
 
     #[test]

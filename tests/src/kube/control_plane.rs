@@ -91,6 +91,9 @@ pub(super) fn controller_manager(assets: &NodeAssets, options: &ClusterOptions, 
         ("kubeconfig", path(files::ADMIN_KUBECONFIG)),
         ("service-account-private-key-file", path(files::ACCOUNT_KEY)),
         ("root-ca-file", path(files::CA)),
+        // For the certificates of kubelets that join.
+        ("cluster-signing-cert-file", path(files::CA)),
+        ("cluster-signing-key-file", path(files::CA_KEY)),
         ("leader-elect", "false".to_owned()),
         // As kubeadm has them: those that sign cluster-info for tokens, and remove old tokens, are off otherwise.
         ("controllers", "*,bootstrapsigner,tokencleaner".to_owned()),

@@ -11,6 +11,7 @@ use crate::pki::{Authority, Issued};
 use crate::scratch::Scratch;
 
 pub(super) const CA: &str = "ca.crt";
+pub(super) const CA_KEY: &str = "ca.key";
 pub(super) const SERVER_CERTIFICATE: &str = "apiserver.crt";
 pub(super) const SERVER_KEY: &str = "apiserver.key";
 pub(super) const ACCOUNT_KEY: &str = "sa.key";
@@ -73,6 +74,7 @@ impl Files {
 
         for (name, text) in [
             (CA, files.authority.certificate_pem()),
+            (CA_KEY, &files.authority.key_pem()),
             (SERVER_CERTIFICATE, &server.certificate_pem),
             (SERVER_KEY, &server.key_pem),
             (ACCOUNT_KEY, &account_key.serialize_pem()),

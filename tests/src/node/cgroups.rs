@@ -19,8 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The controllers without which kubelet does not start.
 pub(super) const NEEDED: [&str; 5] = ["cpu", "cpuacct", "cpuset", "memory", "pids"];
 
-/// One folder by the same name in every hierarchy of version 1; dropping it waits until they are empty, and
-/// removes them.
+/// One folder by the same name in every hierarchy of version 1, and in that of version 2, by which systemd knows its services. Dropping
+/// it waits until they are empty, and removes them.
 #[derive(Debug)]
 pub(super) struct Cgroups {
     name: String,
@@ -33,8 +33,19 @@ impl Cgroups {
         sweep();
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let cgroups = Self { name: format!("{PREFIX}{}-{number}", std::process::id()) };
-        for hierarchy in hierarchies().into_iter().filter(|folder| is_version_1(folder)) {
-            let folder = hierarchy.join(&cgroups.name);
+        cgroups.make()?;
+        Ok(cgroups)
+    }
+
+    /// Waits until the killed processes have left, and makes the folders anew.
+    pub(super) fn make_anew(&self) -> io::Result<()> {
+        self.remove();
+        self.make()
+    }
+
+    fn make(&self) -> io::Result<()> {
+        for hierarchy in hierarchies().into_iter().filter(|folder| is_used(folder)) {
+            let folder = hierarchy.join(&self.name);
             fs::create_dir(&folder)?;
             // A new folder of this controller has neither, and takes no process then.
             for file in ["cpuset.cpus", "cpuset.mems"] {
@@ -43,7 +54,14 @@ impl Cgroups {
                 }
             }
         }
-        Ok(cgroups)
+        Ok(())
+    }
+
+    fn remove(&self) {
+        let deadline = Instant::now() + EMPTY_MAX;
+        while !removed(&self.name) && Instant::now() < deadline {
+            sleep(LOOK_EVERY);
+        }
     }
 
     /// The common name of the folders.
@@ -54,10 +72,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        let deadline = Instant::now() + EMPTY_MAX;
-        while !removed(&self.name) && Instant::now() < deadline {
-            sleep(LOOK_EVERY);
-        }
+        self.remove();
     }
 }
 
@@ -82,6 +97,10 @@ fn hierarchies() -> Vec<PathBuf> {
 
 fn is_version_1(hierarchy: &Path) -> bool {
     hierarchy.join("tasks").exists()
+}
+
+fn is_used(hierarchy: &Path) -> bool {
+    is_version_1(hierarchy) || hierarchy.join("cgroup.controllers").exists()
 }
 
 fn ours(hierarchy: &Path) -> Vec<PathBuf> {

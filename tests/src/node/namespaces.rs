@@ -18,7 +18,7 @@ const DONE: &str = "box-is-set-up";
 ///
 /// containerd and kubelet write only to the node's folder, and kubelet's changes of the machine's memory
 /// settings go to plain files. The loop reaps orphaned processes.
-const SET_UP: &str = r#"set -e
+pub(super) const SET_UP: &str = r#"set -e
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
 mkdir "$1/lib" "$1/log" "$1/sysctl"
@@ -43,17 +43,20 @@ pub(super) struct NodeNamespaces {
 }
 
 impl NodeNamespaces {
-    /// Makes the box in a network namespace, with this folder for all that its daemons write.
+    /// Makes the box in a network namespace, with this folder for all that its daemons write. `script` is of its first process; its
+    /// arguments are the folder and these.
     pub(super) async fn new(
         machine: &NetworkNamespace,
         folder: &Path,
-        host_name: &str,
+        script: &str,
+        arguments: Vec<String>,
     ) -> Result<Self, NodeError> {
         let namespaces = ["--mount", "--pid", "--uts", "--ipc", "--fork", "--mount-proc"];
         let unshare = Invocation::of("unshare")
             .arguments(namespaces)
-            .arguments(["--kill-child=SIGKILL", "--", "sh", "-c", SET_UP, "box"])
-            .arguments([folder.display().to_string(), host_name.to_owned()])
+            .arguments(["--kill-child=SIGKILL", "--", "sh", "-c", script, "box"])
+            .arguments([folder.display().to_string()])
+            .arguments(arguments)
             .in_network_namespace(Some(machine.path().to_owned()));
         let mut holder = Process::start(&unshare, &folder.join("box.log")).await?;
         let deadline = Instant::now() + SET_UP_MAX;

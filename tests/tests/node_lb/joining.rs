@@ -1,24 +1,23 @@
-//! A machine gets its load balancer by one command, which an administrator has printed, and takes it back.
+//! A machine gets its load balancer alone by one command, which an administrator has printed, and takes it back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use tests::binaries::binary;
 use tests::dial::{acceptor, dial};
-use tests::kube::assets::{NodeAssets, pinned_kubernetes};
+use tests::kube::assets::NodeAssets;
 use tests::lb_cluster::{LB, LbCluster, MASTERS, READY_MAX, until};
 use tests::pki::Authority;
-use tests::process::{Invocation, Process, run};
+use tests::process::{Invocation, Process};
 use tests::scratch::Scratch;
 use tests::skip::skip;
 use tokio::net::TcpListener;
 
+use crate::command::Ended;
+use crate::kubeadm;
+
 /// An address of the worker at which another cluster answers.
 const OTHER_CLUSTER: &str = "127.0.0.9:6443";
-
-/// Longest run of one command.
-const COMMAND_MAX: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_printed_command_sets_a_machine_up_and_reset_takes_it_back() {
@@ -33,8 +32,8 @@ async fn a_printed_command_sets_a_machine_up_and_reset_takes_it_back() {
     };
     let _controllers = cluster.edge.start_controllers(&assets).await.expect("the controllers start");
     let worker = Worker::new(&cluster);
-    let kubeadm = worker.run(&assets.kubeadm, &kubeadm_words(&cluster)).await;
-    assert!(kubeadm.is_done, "{}", kubeadm.said);
+    let kubelet = kubeadm::kubelet_configuration("kubelet");
+    kubeadm::init_phase(&cluster, &assets, &["bootstrap-token", "--skip-token-print"], &kubelet).await;
 
     let line = worker.join_command(&cluster).await;
     let (join, by_kubeadm) = line.split_once(" && ").expect("two commands");
@@ -47,37 +46,11 @@ async fn a_printed_command_sets_a_machine_up_and_reset_takes_it_back() {
     worker.resets().await;
 }
 
-/// The command of kubeadm on the first master of a cluster, so that others may join.
-fn kubeadm_words(cluster: &LbCluster) -> Vec<String> {
-    let kubeconfig = format!("--kubeconfig={}", cluster.edge.admin_kubeconfig().display());
-    // What it would find out of the network and of the machine otherwise.
-    let text = format!(
-        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint: {{ advertiseAddress: {} }}\nnodeRegistration: {{ name: \
-         master, criSocket: unix:///run/containerd/containerd.sock }}\n---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: \
-         ClusterConfiguration\nkubernetesVersion: {}\ncontrolPlaneEndpoint: {LB}\n",
-        cluster.addresses[0],
-        pinned_kubernetes(),
-    );
-    let file = cluster.edge.directory().join("kubeadm.yaml");
-    fs::write(&file, text).expect("a file");
-    let config = format!("--config={}", file.display());
-    ["init", "phase", "bootstrap-token", "--skip-token-print", &kubeconfig, &config]
-        .map(str::to_owned)
-        .to_vec()
-}
-
 /// A machine whose root is a folder, in the worker's network.
 struct Worker {
     root: PathBuf,
     _scratch: Scratch,
     network: PathBuf,
-}
-
-/// The end of a command.
-struct Ended {
-    is_done: bool,
-    said: String,
-    out: String,
 }
 
 impl Worker {
@@ -92,10 +65,7 @@ impl Worker {
         let program = Invocation::of(program)
             .arguments(words.to_vec())
             .in_network_namespace(Some(self.network.clone()));
-        let output = run(&program, COMMAND_MAX).await.expect("it runs");
-        let [out, error] =
-            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-        Ended { is_done: output.status.success(), said: format!("{out}{error}"), out }
+        Ended::of(&program).await
     }
 
     async fn tombolo(&self, words: &[&str]) -> Ended {
@@ -107,7 +77,7 @@ impl Worker {
     async fn join_command(&self, cluster: &LbCluster) -> String {
         let kubeconfig = format!("--kubeconfig={}", cluster.edge.admin_kubeconfig().display());
         until("the command names all API servers", READY_MAX, async || {
-            let printed = self.tombolo(&["node", "join-command", &kubeconfig]).await;
+            let printed = self.tombolo(&["node", "join-command", "--only-lb", &kubeconfig]).await;
             assert!(printed.is_done, "{}", printed.said);
             let has_all = printed.out.matches("--api-server").count() == MASTERS;
             has_all.then(|| printed.out.trim().to_owned())

@@ -1,6 +1,9 @@
 //! node-lb on a worker, with three real API servers on masters of their own.
 
+mod command;
 mod faults;
 mod joining;
+mod kubeadm;
 mod pods;
 mod restarts;
+mod workers;

@@ -81,14 +81,19 @@ Examples:
 pub(in crate::args) const NODE_JOIN_COMMAND: &str = "\
 Examples:
   tombolo node join-command --kubeconfig admin.conf
-  tombolo node join-command --ttl 15m --api-server 192.168.1.11:6443";
+  tombolo node join-command --ttl 15m --api-server 192.168.1.11:6443
+  With kubeadm's own join:
+  tombolo node join-command --only-lb";
 
 pub(in crate::args) const NODE_JOIN: &str = "\
 Examples:
-  tombolo node join --only-lb --token-file token \\
+  tombolo node join --token-file token --ca-hash sha256:HASH \\
+      --api-server 192.168.1.11:6443 --api-server 192.168.1.12:6443
+  All files that it would write:
+  tombolo node join --dry-run --token-file token \\
       --ca-hash sha256:HASH --api-server 192.168.1.11:6443
-  What it would write:
-  tombolo node join --only-lb --dry-run --token-file token \\
+  The load balancer alone; kubeadm does the rest:
+  tombolo node join --only-lb --token-file token \\
       --ca-hash sha256:HASH --api-server 192.168.1.11:6443";
 
 pub(in crate::args) const NODE_RESET: &str = "\

@@ -220,9 +220,10 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "cli/src/admin.rs",
             "cli/src/admin/",
             "cli/src/doctor/enrollment/listener.rs",
+            "cli/src/node/cri.rs",
             "etcd/src/",
         ],
-        why: "only the admin API, enrollment, etcd's client and the audit entry of a gRPC call use gRPC",
+        why: "only the admin API, enrollment, etcd's client, the container runtime and the audit entry of a gRPC call use gRPC",
     },
     ReservedPath {
         path: &["tokio", "net", "TcpListener"],

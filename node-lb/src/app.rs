@@ -7,6 +7,7 @@ use daemon::{BindError, BoundProbes, Failure, Metrics, Probes, Product, Readines
 use crate::balancer::Balancer;
 use crate::config::Config;
 use crate::discovery::Discovery;
+use crate::members::Source;
 use crate::pods::PodAccess;
 use crate::relay::{self, BoundRelay};
 use crate::tls::Tls;
@@ -38,17 +39,33 @@ impl Bound {
     /// # Errors
     /// [`Failure`], whose cause names what is wrong and what to do.
     pub fn bind(config: Config, metrics: &Metrics) -> Result<Self, Failure> {
-        let Config { seeds, listen, listens_as_configured, pods, tls, state_dir, probes_listen, .. } = config;
+        let Config {
+            seeds,
+            host_cluster,
+            listen,
+            listens_as_configured,
+            pods,
+            tls,
+            state_dir,
+            probes_listen,
+            ..
+        } = config;
         let readiness = Readiness::new();
         let balancer = Balancer::new(readiness.clone());
-        let has_certificate_file = tls.certificate.is_some();
+        let sources = [
+            tls.certificate.as_ref().map(|_| Source::Slice),
+            host_cluster.as_ref().map(|_| Source::HostSlice),
+        ];
+        let sources =
+            [Source::StateFile, Source::Seeds].into_iter().chain(sources.into_iter().flatten()).collect();
         let tls = Tls::load(tls).map_err(Failure::misconfigured)?;
         let state = StateDir::open(&state_dir)?;
         let relays = bind_relays(&listen, listens_as_configured)?;
         let probes = Probes::bind(probes_listen, readiness.clone(), metrics.clone())?;
-        metrics::observe(metrics, &balancer, has_certificate_file);
+        metrics::observe(metrics, &balancer, sources);
         let own_address = relays.first().map_or(listen[0], BoundRelay::address);
-        let discovery = Discovery::begin(balancer.clone(), tls.clone(), seeds, state, own_address);
+        let discovery =
+            Discovery::begin(balancer.clone(), tls.clone(), (seeds, host_cluster), state, own_address);
         Ok(Self { probes, relays, pods, readiness, balancer, tls, discovery })
     }
 

@@ -64,6 +64,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// True if the configuration names these addresses, so each must be bound.
     pub listens_as_configured: bool,
+    /// The host cluster whose list of the API servers is followed, if there is one.
+    pub host_cluster: Option<HostCluster>,
     /// Access of pods, if they are served.
     pub pods: Option<PodAccess>,
     /// The CA of the cluster, and our credential.
@@ -87,6 +89,21 @@ pub enum Seed {
     Address(SocketAddr),
     /// A name and a port. All addresses of the name count.
     Name(String, u16),
+}
+
+/// The host cluster that runs the API servers of this worker's cluster as a Service.
+#[derive(Debug, Clone)]
+pub struct HostCluster {
+    /// The host and the port of its API server.
+    pub address: (String, u16),
+    /// Its CA, and the name that its certificate must bear. There is no client certificate.
+    pub tls: TlsFiles,
+    /// The file with the token that is sent.
+    pub token: PathBuf,
+    /// The namespace of the Service, a label of DNS-1123.
+    pub namespace: String,
+    /// The name of the Service, a label of DNS-1123.
+    pub service: String,
 }
 
 /// The files by which API servers and we prove who we are.

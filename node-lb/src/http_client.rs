@@ -1,21 +1,20 @@
 //! One HTTP/1.1 connection to an API server, over TLS that verifies its certificate.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use daemon::Scope;
-use http::header::{ACCEPT, HOST};
+use http::header::{ACCEPT, AUTHORIZATION, HOST};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio_rustls::TlsConnector;
 
 use crate::tls::Identity;
@@ -24,6 +23,7 @@ use crate::tls::Identity;
 pub(crate) struct HttpClient {
     sender: SendRequest<Empty<Bytes>>,
     host: HeaderValue,
+    authorization: Option<HeaderValue>,
     identity: Arc<Identity>,
     /// The socket once more, for its round trip.
     socket: OwnedFd,
@@ -55,7 +55,7 @@ impl HttpClient {
     /// # Errors
     /// [`HttpError`] for the step that failed.
     pub(crate) async fn connect(
-        address: SocketAddr,
+        address: impl ToSocketAddrs,
         identity: &Arc<Identity>,
         scope: &Scope,
     ) -> Result<Self, HttpError> {
@@ -70,7 +70,14 @@ impl HttpClient {
             // The request has the error, too.
             let _ = connection.await;
         });
-        Ok(Self { sender, host: host(&identity.server_name), identity: Arc::clone(identity), socket })
+        let (host, identity) = (host(&identity.server_name), Arc::clone(identity));
+        Ok(Self { sender, host, authorization: None, identity, socket })
+    }
+
+    /// Sends this header with each request.
+    #[must_use]
+    pub(crate) fn with_authorization(self, value: HeaderValue) -> Self {
+        Self { authorization: Some(value), ..self }
     }
 
     /// Returns true if the connection was made with this credential and trust.
@@ -120,10 +127,13 @@ impl HttpClient {
 
     async fn request(&mut self, path: &str) -> Result<Response<Incoming>, HttpError> {
         let mut request = Request::new(Empty::new());
-        // Paths are our own constants, with encoded values.
+        // Paths are our own constants, with encoded values or labels.
         *request.uri_mut() = path.parse().unwrap_or_default();
         request.headers_mut().insert(HOST, self.host.clone());
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if let Some(value) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, value.clone());
+        }
         self.sender.ready().await.map_err(HttpError::Http)?;
         self.sender.send_request(request).await.map_err(HttpError::Http)
     }

@@ -20,14 +20,14 @@ struct Figures {
     traffic: Arc<Traffic>,
 }
 
-/// Registers all metrics of the load balancer. Without the file of a certificate the slice is no source.
-pub fn observe(metrics: &Metrics, balancer: &Balancer, has_certificate_file: bool) {
+/// Registers all metrics of the load balancer, which has these sources.
+pub fn observe(metrics: &Metrics, balancer: &Balancer, sources: Vec<Source>) {
     let balancer = balancer.clone();
     metrics.on_scrape(move |lines| {
         let figures: Vec<Figures> = balancer.read(|members| members.iter().map(Figures::new).collect());
         write_states(lines, &figures);
         write_connections(lines, &figures);
-        write_totals(lines, &balancer, has_certificate_file);
+        write_totals(lines, &balancer, &sources);
     });
 }
 
@@ -96,11 +96,11 @@ fn write_connections(lines: &mut Exposition, figures: &[Figures]) {
     }
 }
 
-fn write_totals(lines: &mut Exposition, balancer: &Balancer, has_certificate_file: bool) {
+fn write_totals(lines: &mut Exposition, balancer: &Balancer, sources: &[Source]) {
     let help = "Time since the source of API servers was last read or written, or since the start.";
     let mut family = lines.gauge("tombolo_lb_source_age_seconds", help);
-    for source in Source::ALL.into_iter().filter(|source| has_certificate_file || *source != Source::Slice) {
-        family.sample(&[("source", source.label())], balancer.source_age(source).as_secs_f64());
+    for source in sources {
+        family.sample(&[("source", source.label())], balancer.source_age(*source).as_secs_f64());
     }
     let (moves, refused) = balancer.counts();
     let help =

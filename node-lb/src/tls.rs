@@ -146,7 +146,11 @@ impl Tls {
 }
 
 impl Identity {
-    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+    /// Reads the files as they are now.
+    ///
+    /// # Errors
+    /// As for [`Tls::load`].
+    pub(crate) fn read(files: &TlsFiles) -> Result<Self, TlsError> {
         let ca = file(&files.ca)?;
         let certificate = files.certificate.as_deref().map(optional_file).transpose()?.flatten();
         let key = files.key.as_deref().map(optional_file).transpose()?.flatten();

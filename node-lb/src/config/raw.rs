@@ -29,8 +29,34 @@ pub(super) struct RawConfig {
     /// defaults, those that this host does not have are left out.
     #[cfg_attr(test, schemars(length(min = 1, max = super::LISTENERS_MAX), extend("default" = super::LISTEN_DEFAULT)))]
     pub(super) listen: Option<Vec<String>>,
+    /// The host cluster that runs the API servers, whose list of them is followed, too. Without this key it is not
+    /// asked.
+    pub(super) host_cluster: Option<RawHostCluster>,
     /// Serves pods, too. It takes the capability CAP_NET_ADMIN. Without this key pods are not served.
     pub(super) pods: Option<RawPods>,
+}
+
+/// The keys for the list of a host cluster.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawHostCluster {
+    /// The API server of the host cluster, `HOST:PORT`. Its certificate must bear the host.
+    #[cfg_attr(test, schemars(required))]
+    pub(super) api_server: Option<String>,
+    /// PEM file with the CA of the host cluster.
+    #[cfg_attr(test, schemars(required))]
+    pub(super) ca_file: Option<PathBuf>,
+    /// File with a token that may list and watch the EndpointSlices of the namespace. It is read again for each
+    /// connection.
+    #[cfg_attr(test, schemars(required))]
+    pub(super) token_file: Option<PathBuf>,
+    /// The namespace of the Service.
+    #[cfg_attr(test, schemars(required))]
+    pub(super) namespace: Option<String>,
+    /// The Service of this worker's API servers. Its port has the name `https`.
+    #[cfg_attr(test, schemars(required))]
+    pub(super) service: Option<String>,
 }
 
 /// The keys for access of pods.

@@ -18,6 +18,7 @@ listen: ['127.0.0.1:8443', '127.0.0.2:8443']
 stateDir: state
 probes: { listen: '127.0.0.1:9999' }
 drainGraceSeconds: 5
+hostCluster: { apiServer: 'host.example:6443', caFile: host.crt, tokenFile: token, namespace: tenant-a, service: kube-apiserver }
 pods: { networks: [10.244.0.0/16], kubernetesService: '10.96.0.1:443' }
 runtime: { layout: shared, threads: 2 }
 ";
@@ -44,6 +45,13 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.state_dir, Path::new("/etc/tombolo/state"));
     assert_eq!((config.probes_listen.port(), config.drain_grace), (9999, Duration::from_secs(5)));
     assert_eq!(config.layout, Layout::Shared { workers: 2 });
+    let host = config.host_cluster.unwrap();
+    assert_eq!(
+        (host.address, host.tls.server_name.to_str().as_ref()),
+        (("host.example".to_owned(), 6443), "host.example")
+    );
+    assert_eq!([host.tls.ca, host.token], ["/etc/tombolo/host.crt", "/etc/tombolo/token"].map(PathBuf::from));
+    assert_eq!([host.namespace, host.service], ["tenant-a", "kube-apiserver"]);
     let pods = config.pods.unwrap();
     assert_eq!(pods.address.to_string(), "169.254.10.21:7443");
     assert_eq!((pods.networks.len(), pods.service), (1, Some("10.96.0.1:443".parse().unwrap())));
@@ -100,6 +108,19 @@ fn values_that_are_not_allowed_are_named() {
         ("listen: ['0.0.0.0:7443']", "listen"),
         ("listen: ['192.168.1.5:7443']", "listen"),
         ("listen: ['localhost:7443']", "listen"),
+        ("hostCluster: { apiServer: 'host:6443' }", "hostCluster.caFile"),
+        (
+            "hostCluster: { apiServer: 'host', caFile: a, tokenFile: b, namespace: c, service: d }",
+            "hostCluster.apiServer",
+        ),
+        (
+            "hostCluster: { apiServer: 'host:1', caFile: a, tokenFile: b, namespace: 'c/d', service: d }",
+            "hostCluster.namespace",
+        ),
+        (
+            "hostCluster: { apiServer: 'host:1', caFile: a, tokenFile: b, namespace: c, service: '' }",
+            "hostCluster.service",
+        ),
         ("pods: {}", "pods.networks"),
         ("pods: { networks: ['10.244.0.1/16'] }", "pods.networks"),
         ("pods: { networks: [10.244.0.0/16], address: '10.0.0.1:7443' }", "pods.address"),

@@ -8,10 +8,10 @@ use daemon::config::{
 };
 use rustls_pki_types::ServerName;
 
-use super::raw::{RawConfig, RawPods};
+use super::raw::{RawConfig, RawHostCluster, RawPods};
 use super::{
-    Config, Flags, LISTEN_DEFAULT, LISTENERS_MAX, POD_ADDRESS_DEFAULT, POD_NETWORKS_MAX, SEEDS_MAX,
-    SERVER_NAME_DEFAULT, Seed, TlsFiles,
+    Config, Flags, HostCluster, LISTEN_DEFAULT, LISTENERS_MAX, POD_ADDRESS_DEFAULT, POD_NETWORKS_MAX,
+    SEEDS_MAX, SERVER_NAME_DEFAULT, Seed, TlsFiles,
 };
 use crate::pods::PodAccess;
 
@@ -22,6 +22,9 @@ pub(super) const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
     layout: RawLayout::PerCore,
     threads: Some(1),
 };
+
+/// Longest DNS-1123 label, in bytes (RFC 1123, section 2.1).
+const LABEL_BYTES_MAX: usize = 63;
 
 /// The value of a missing key in an error.
 const NOTHING: &str = "nothing";
@@ -39,6 +42,7 @@ pub(super) fn config(
         client_key_file,
         server_name,
         listen,
+        host_cluster,
         pods,
     } = raw;
     let common = common.resolve(&flags.shared, &COMMON_DEFAULTS, directory)?;
@@ -46,6 +50,7 @@ pub(super) fn config(
         seeds: seeds(&flags.api_servers, api_servers)?,
         listens_as_configured: listen.is_some(),
         listen: self::listen(listen)?,
+        host_cluster: host_cluster.map(|raw| self::host_cluster(raw, directory)).transpose()?,
         pods: pods.map(self::pods).transpose()?,
         tls: tls(ca_file, client_certificate_file, client_key_file, server_name, directory)?,
         state_dir: common.state_dir,
@@ -87,6 +92,46 @@ fn listen(raw: Option<Vec<String>>) -> Result<Vec<SocketAddr>, KeyError> {
         Err(KeyError::new("listen", text, allowed))
     };
     raw.iter().map(address).collect()
+}
+
+fn host_cluster(raw: RawHostCluster, directory: &Path) -> Result<HostCluster, KeyError> {
+    const API_SERVER: &str = "hostCluster.apiServer";
+    let RawHostCluster { api_server, ca_file, token_file, namespace, service } = raw;
+    let api_server = api_server.unwrap_or_default();
+    let refused = || KeyError::new(API_SERVER, &api_server, "host:port, an IPv6 address in brackets");
+    let (host, port) = host_and_port(API_SERVER, &api_server).map_err(|_| refused())?;
+    let file = |key: &str, path: Option<PathBuf>| {
+        let path = path.filter(|path| !path.as_os_str().is_empty());
+        path.map(|path| directory.join(path)).ok_or_else(|| KeyError::new(key, NOTHING, "the path of a file"))
+    };
+    let tls = TlsFiles {
+        ca: file("hostCluster.caFile", ca_file)?,
+        certificate: None,
+        key: None,
+        server_name: ServerName::try_from(host.clone()).map_err(|_| refused())?,
+    };
+    Ok(HostCluster {
+        address: (host, port),
+        tls,
+        token: file("hostCluster.tokenFile", token_file)?,
+        namespace: label("hostCluster.namespace", namespace)?,
+        service: label("hostCluster.service", service)?,
+    })
+}
+
+/// A DNS-1123 label, so that it needs no encoding in a path.
+fn label(key: &str, raw: Option<String>) -> Result<String, KeyError> {
+    let text = raw.unwrap_or_default();
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = (1..=LABEL_BYTES_MAX).contains(&text.len())
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+        && text.bytes().all(is_plain);
+    if is_label {
+        Ok(text)
+    } else {
+        Err(KeyError::new(key, &text, "a name of at most 63 characters of a-z, 0-9 and '-'"))
+    }
 }
 
 fn pods(raw: RawPods) -> Result<PodAccess, KeyError> {

@@ -12,6 +12,8 @@ pub enum Source {
     Seeds,
     /// The EndpointSlice of the cluster's own Service `kubernetes`.
     Slice,
+    /// The EndpointSlices of a Service in the host cluster that runs the API servers.
+    HostSlice,
 }
 
 /// An API server that a source named in an earlier process, and the time for which none has named it.
@@ -29,13 +31,14 @@ pub(super) struct NamedBy {
     pub(super) state_file: bool,
     seeds: bool,
     pub(super) slice: bool,
+    pub(super) host_slice: bool,
     /// The time for which no source had named it at that moment.
     pub(super) unnamed: Option<(Duration, Instant)>,
 }
 
 impl Source {
     /// Every source, in the order of the metric's labels.
-    pub const ALL: [Self; 3] = [Self::StateFile, Self::Seeds, Self::Slice];
+    pub const ALL: [Self; 4] = [Self::StateFile, Self::Seeds, Self::Slice, Self::HostSlice];
 
     /// The value of the metric's label `source`.
     #[must_use]
@@ -44,6 +47,7 @@ impl Source {
             Self::StateFile => "state_file",
             Self::Seeds => "seeds",
             Self::Slice => "endpoint_slice",
+            Self::HostSlice => "host_endpoint_slice",
         }
     }
 }
@@ -54,11 +58,12 @@ impl NamedBy {
             Source::StateFile => &mut self.state_file,
             Source::Seeds => &mut self.seeds,
             Source::Slice => &mut self.slice,
+            Source::HostSlice => &mut self.host_slice,
         }
     }
 
     pub(super) fn is_named(self) -> bool {
-        self.state_file || self.seeds || self.slice
+        self.state_file || self.seeds || self.slice || self.host_slice
     }
 
     /// The time for which no source has named the API server. `None` if one names it now.
@@ -80,7 +85,7 @@ impl NamedBy {
 
     /// The priority of an API server when there are too many: the smallest are kept.
     pub(super) fn rank(self, now: Instant) -> (u8, Duration) {
-        match (self.seeds, self.slice, self.state_file) {
+        match (self.seeds, self.slice || self.host_slice, self.state_file) {
             (true, _, _) => (0, Duration::ZERO),
             (_, true, _) => (1, Duration::ZERO),
             (_, _, true) => (2, Duration::ZERO),

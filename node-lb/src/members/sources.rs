@@ -66,6 +66,7 @@ impl Members {
         let worth = self.list.iter().filter(|member| {
             member.grade != Grade::Unproven
                 || member.named.slice
+                || member.named.host_slice
                 || member.named.state_file
                 || !member.named.is_named()
         });

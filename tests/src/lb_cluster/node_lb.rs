@@ -59,8 +59,11 @@ impl NodeLb {
         Self::start_with(cluster, seeds, &pods).await
     }
 
-    /// `more` is added to the configuration of the first start.
-    async fn start_with(cluster: &LbCluster, seeds: &[SocketAddr], more: &str) -> Self {
+    /// The same, and `more` is added to the configuration of the first start.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_with(cluster: &LbCluster, seeds: &[SocketAddr], more: &str) -> Self {
         let home = Scratch::new("tombolo-node-lb-").expect("a folder");
         let kubelet = cluster.kubelet();
         fs::write(home.path().join("ca.crt"), cluster.edge.ca_pem()).expect("a file");

@@ -2,6 +2,7 @@
 
 mod command;
 mod faults;
+mod host_cluster;
 mod joining;
 mod kubeadm;
 mod pods;

@@ -128,9 +128,8 @@ impl BootedMachine {
             entrypoint: &["/bin/pod", "pause"],
             ..Image::default()
         };
-        for image in [&pause, image] {
-            import(machine.enclosure(), &assets, machine.disk.path(), image).await?;
-        }
+        machine.load(&pause).await?;
+        machine.load(image).await?;
         Ok(machine)
     }
 
@@ -169,6 +168,14 @@ impl BootedMachine {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(())
+    }
+
+    /// Gives the machine an image.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub async fn load(&self, image: &Image<'_>) -> Result<(), NodeError> {
+        import(self.enclosure(), &assets()?, self.disk.path(), image).await
     }
 
     /// A program that runs on the machine.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -13,7 +14,8 @@ use tests::lb_cluster::{LB, LbCluster, MASTERS, READY_MAX, until};
 use tests::node::{BootedMachine, Image, assets};
 use tests::process::{Invocation, Process};
 use tests::skip::skip;
-use tokio::time::sleep;
+use tests::sources::workspace;
+use tokio::time::{sleep, timeout};
 
 use crate::command::Ended;
 use crate::kubeadm;
@@ -26,6 +28,9 @@ const ADDRESS: &str = "10.7.1.1";
 
 /// The image of the machine's pod.
 const IMAGE: &str = "tombolo.test/pod:1";
+
+/// The image of the static pod, as it is shipped.
+const NODE_LB_IMAGE: &str = "tombolo/node-lb:0.1.0";
 
 /// No trace on the machine.
 const NOTHING: [String; 0] = [];
@@ -91,6 +96,29 @@ async fn a_worker_that_reboots_while_dark_finds_its_control_plane() {
     println!("kubelet Ready and its pod running: {ready:.2?}");
     assert!(longest(&answers) <= Duration::from_secs(1), "{answers:?}");
     assert!(longest(&ready) <= Duration::from_secs(15), "{ready:?}");
+}
+
+/// `deploy/node-lb/static-pod.yaml` in place of the unit. kubelet then starts before node-lb, after each loss of power, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "soak: kubelet runs node-lb as a static pod, 30 s"]
+async fn kubelet_runs_node_lb_as_a_static_pod_and_comes_by_it() {
+    let Some(mut worker) = BootedWorker::new("kubelet_runs_node_lb_as_a_static_pod_and_comes_by_it").await
+    else {
+        return;
+    };
+    worker.join().await;
+    worker.runs_a_pod().await;
+    worker.runs_node_lb_as_a_static_pod().await;
+    for _ in 0..2 {
+        let before = worker.lives().await;
+        worker.machine.cut_power().await.expect("it has power");
+        let begun = Instant::now();
+        worker.machine.power_on().await.expect("it boots");
+        worker.is_at_work_again(before).await;
+        println!("kubelet Ready and its pod running after {:.1} s", begun.elapsed().as_secs_f64());
+    }
+    let unit = worker.machine.run("systemctl", &["is-active", "node-lb"]).await.expect("it runs");
+    assert!(!unit.status.success(), "the unit does not run");
 }
 
 /// A machine in the network of the masters, and the command that joins it.
@@ -254,28 +282,14 @@ impl BootedWorker {
         self.machine.cut_power().await.expect("it has power");
         let (before, begun) = (self.lives().await, Instant::now());
         self.machine.power_on().await.expect("it boots");
-        let ca_pem = self.cluster.edge.ca_pem().to_owned();
-        let answered = self.cluster.on_worker.run(async move {
-            let address = LB.parse().expect("an address");
-            while dial(address, &ca_pem, &["h2"], None).await.is_err() {
-                sleep(SHORT_PAUSE).await;
-            }
-            uptime()
-        });
-        let answered = answered.await;
+        let answered = self.relays().await;
         let shown = self
             .machine
             .run("systemctl", &["show", "node-lb", "--value", "--property=ExecMainStartTimestampMonotonic"]);
         let started = String::from_utf8(shown.await.expect("it runs").stdout).expect("text");
         let started = Duration::from_micros(started.trim().parse().expect("a time"));
 
-        until("the Node is Ready and the pod runs again", READY_MAX, async || {
-            let now = self.lives().await?;
-            let [is_later, is_another] =
-                [0, 1].map(|part| before.as_ref().is_some_and(|before| before[part] != now[part]));
-            (is_later && is_another).then_some(())
-        })
-        .await;
+        self.is_at_work_again(before).await;
         Boot { first_answer: answered.saturating_sub(started), at_work: begun.elapsed() }
     }
 
@@ -295,6 +309,55 @@ impl BootedWorker {
         let [time, id] = [&ready["lastHeartbeatTime"], &container["containerID"]]
             .map(|value| value.as_str().map(str::to_owned));
         is_ready.then_some([time?, id?])
+    }
+
+    /// Waits for a handshake with an API server by way of node-lb. Returns the time of it, since this machine's own boot.
+    async fn relays(&self) -> Duration {
+        let ca_pem = self.cluster.edge.ca_pem().to_owned();
+        let answered = self.cluster.on_worker.run(async move {
+            let address = LB.parse().expect("an address");
+            while dial(address, &ca_pem, &["h2"], None).await.is_err() {
+                sleep(SHORT_PAUSE).await;
+            }
+            uptime()
+        });
+        timeout(READY_MAX, answered)
+            .await
+            .unwrap_or_else(|_| panic!("node-lb relays nothing: {}", self.machine.log()))
+    }
+
+    /// Waits until the Node is Ready and the pod runs, both since the loss of power. `before` is from the time before.
+    async fn is_at_work_again(&self, before: Option<[String; 2]>) {
+        until("the Node is Ready and the pod runs again", READY_MAX, async || {
+            let now = self.lives().await?;
+            let [is_later, is_another] =
+                [0, 1].map(|part| before.as_ref().is_some_and(|before| before[part] != now[part]));
+            (is_later && is_another).then_some(())
+        })
+        .await;
+    }
+
+    /// Puts the static pod as it is shipped in the place of the unit, with an image of this program.
+    async fn runs_node_lb_as_a_static_pod(&self) {
+        let program = binary("node-lb");
+        let libraries = libraries_of(&program).await;
+        let mut files: Vec<(&Path, &str)> = vec![(&program, "node-lb")];
+        files.extend(
+            libraries
+                .iter()
+                .map(|path| (path.as_path(), path.to_str().expect("text").trim_start_matches('/'))),
+        );
+        let image =
+            Image { name: NODE_LB_IMAGE, programs: &files, entrypoint: &["/node-lb"], ..Image::default() };
+        self.machine.load(&image).await.expect("an image");
+        let stopped = self.machine.run("systemctl", &["disable", "--now", "node-lb"]).await.expect("it runs");
+        assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
+        // kubelet's unit would start it.
+        fs::remove_file(self.machine.on_disk("/etc/systemd/system/node-lb.service")).expect("the unit");
+        let shipped = fs::read_to_string(workspace().join("deploy/node-lb/static-pod.yaml")).expect("a file");
+        assert!(shipped.contains(NODE_LB_IMAGE), "{shipped}");
+        fs::write(self.machine.on_disk("/etc/kubernetes/manifests/node-lb.yaml"), shipped).expect("a file");
+        self.relays().await;
     }
 
     /// The traces that have come or gone since.
@@ -317,6 +380,13 @@ impl BootedWorker {
         }
         traces
     }
+}
+
+/// The shared libraries of a program, and their loader.
+async fn libraries_of(program: &Path) -> Vec<PathBuf> {
+    let listed = Ended::of(&Invocation::of("ldd").arguments([program.display().to_string()])).await.out;
+    let paths = listed.split_whitespace().filter(|word| word.starts_with('/'));
+    paths.map(PathBuf::from).collect()
 }
 
 /// The time since this machine's own boot.

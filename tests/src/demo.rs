@@ -24,11 +24,13 @@ mod several;
 mod several_addresses;
 mod shell_pod;
 mod tour;
+mod worker;
 
 use crate::binaries::BinaryError;
 use crate::kube::ClusterError;
 use crate::kube::account::AgentAccountError;
 use crate::kube::assets::MissingAssets;
+use crate::lb_cluster::booted_worker::WorkerUnavailable;
 use crate::network::NetworkError;
 use crate::process::ProcessError;
 use crate::scratch::Scratch;
@@ -76,6 +78,9 @@ pub enum DemoError {
     /// An agent's ServiceAccount could not be created.
     #[error(transparent)]
     Account(#[from] AgentAccountError),
+    /// There can be no worker here.
+    #[error(transparent)]
+    Worker(#[from] WorkerUnavailable),
     /// A network namespace could not be set up.
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -156,6 +161,41 @@ pub async fn run(order: &DemoOptions, isolation: &Isolation) -> ExitCode {
         progress.plain(&format!("\nFAILED: {}\n{}", chain(error), setup.tails()));
     }
     conclude(setup, &progress, &mut signals, &played, !order.once).await
+}
+
+/// Runs the demo of a worker, and returns its exit code as [`run`] does.
+///
+/// # Panics
+/// If a part of the cluster does not start.
+pub async fn run_worker(once: bool) -> ExitCode {
+    let (scratch, mut signals) = match (Scratch::new("tombolo-demo-"), Signals::listen()) {
+        (Ok(scratch), Ok(signals)) => (scratch, signals),
+        (Err(error), _) | (_, Err(error)) => {
+            println!("demo: its folder cannot be made, or signals cannot be received: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let progress = Progress::new(scratch.path());
+    let shown = tokio::select! {
+        shown = timeout(SHOWN_MAX, worker::perform(&progress)) => shown.unwrap_or(Err(DemoError::Deadline)),
+        () = signals.next() => return ExitCode::from(INTERRUPTED),
+    };
+    match shown {
+        Ok(worker) => {
+            if !once {
+                worker::print_next_steps(&worker, &progress);
+                signals.next().await;
+            }
+            progress.say("stopping");
+            drop(worker);
+            progress.say("stopped everything; nothing is left");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            progress.plain(&format!("\nFAILED: {}", chain(&error)));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 enum DemoResult {

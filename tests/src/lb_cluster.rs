@@ -14,8 +14,11 @@ use crate::network::{NetworkError, NetworkNamespace};
 use crate::pki::Issued;
 use crate::process::Process;
 
+pub mod booted_worker;
 pub mod callers;
+pub mod command;
 pub mod kube_proxy;
+pub mod kubeadm;
 mod node_lb;
 pub mod pod;
 

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tests::demo::isolation::Isolation;
-use tests::demo::{DemoOptions, run};
+use tests::demo::{DemoOptions, run, run_worker};
 
 const EXAMPLES: &str = "\
 Examples:
   make demo
   make demo SERVERS=3
+  make demo WORKER=1
   make demo DEMO_FLAGS=\"--once --without-namespaces\"
   With the archive of a release, and etcd, kube-apiserver and kubectl of
   setup-envtest:
@@ -49,14 +50,23 @@ struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     servers: u8,
 
+    /// Show a worker instead: a machine joins by one command, and finds its control plane after a loss of power; needs root, Linux with
+    /// control groups of version 1, and what `tests/kube/build --node` builds
+    #[arg(long, conflicts_with_all = ["servers", "gateway_port", "without_namespaces"])]
+    worker: bool,
+
     /// Set when the demo has started itself again in a user namespace
     #[arg(long, hide = true)]
     in_user_namespace: bool,
 }
 
 fn main() -> ExitCode {
-    let Flags { once, without_namespaces, gateway_port, bin_dir, servers, in_user_namespace } =
+    let Flags { once, without_namespaces, gateway_port, bin_dir, servers, worker, in_user_namespace } =
         Flags::parse();
+    if worker {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        return runtime.expect("a runtime can be built").block_on(run_worker(once));
+    }
     // What differs with several servers is not the network.
     let without_namespaces = without_namespaces || servers > 1;
     let isolation = match (without_namespaces, in_user_namespace) {

@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use tests::binaries::binary;
 use tests::dial::{acceptor, dial};
 use tests::kube::assets::NodeAssets;
+use tests::lb_cluster::command::Ended;
+use tests::lb_cluster::kubeadm;
 use tests::lb_cluster::{LB, LbCluster, MASTERS, READY_MAX, until};
 use tests::pki::Authority;
 use tests::process::{Invocation, Process};
 use tests::scratch::Scratch;
 use tests::skip::skip;
 use tokio::net::TcpListener;
-
-use crate::command::Ended;
-use crate::kubeadm;
 
 /// An address of the worker at which another cluster answers.
 const OTHER_CLUSTER: &str = "127.0.0.9:6443";

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use tests::process::{Invocation, run};
+use crate::process::{Invocation, run};
 
 /// Longest run of one command. A join waits for a certificate and a Node.
 const COMMAND_MAX: Duration = Duration::from_secs(180);
 
 /// The end of a command.
+#[derive(Debug)]
 pub struct Ended {
     /// True if its exit code is 0.
     pub is_done: bool,
-    /// Its output and its errors.
+    /// Its errors, and then its output.
     pub said: String,
     /// Its output without its errors.
     pub out: String,
@@ -26,6 +27,6 @@ impl Ended {
         let output = run(program, COMMAND_MAX).await.expect("it runs");
         let [out, error] =
             [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-        Self { is_done: output.status.success(), said: format!("{out}{error}"), out }
+        Self { is_done: output.status.success(), said: format!("{error}{out}"), out }
     }
 }

@@ -2,12 +2,11 @@
 
 use std::fs;
 
+use super::command::Ended;
+use super::{LB, LbCluster};
+use crate::kube::assets::{NodeAssets, pinned_kubernetes};
+use crate::process::Invocation;
 use serde_json::json;
-use tests::kube::assets::{NodeAssets, pinned_kubernetes};
-use tests::lb_cluster::{LB, LbCluster};
-use tests::process::Invocation;
-
-use crate::command::Ended;
 
 /// Runs `kubeadm init phase`, so that others may join, with this configuration of kubelets.
 ///

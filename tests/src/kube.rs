@@ -302,6 +302,11 @@ impl EdgeCluster {
         self.files.authority.issue_user(user, groups)
     }
 
+    /// A certificate for an API server of these names, signed by the cluster's authority.
+    pub fn issue_server(&self, names: &[&str], addresses: &[IpAddr]) -> Issued {
+        self.files.authority.issue_server(names, addresses)
+    }
+
     /// The certificate that lets its bearer assert a user by `X-Remote-*`, as an aggregation proxy may.
     pub fn front_proxy(&self) -> &Issued {
         &self.files.front_proxy

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use tests::binaries::binary;
 use tests::dial::{acceptor, dial};
@@ -9,14 +10,15 @@ use tests::kube::assets::NodeAssets;
 use tests::lb_cluster::command::Ended;
 use tests::lb_cluster::kubeadm;
 use tests::lb_cluster::{LB, LbCluster, MASTERS, READY_MAX, until};
-use tests::pki::Authority;
+use tests::pki::{Authority, Issued};
 use tests::process::{Invocation, Process};
 use tests::scratch::Scratch;
 use tests::skip::skip;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// An address of the worker at which another cluster answers.
-const OTHER_CLUSTER: &str = "127.0.0.9:6443";
+/// Addresses of the worker at which API servers answer that do not fit.
+const OTHERS: [&str; 3] = ["127.0.0.9:6443", "127.0.0.10:6443", "127.0.0.11:6443"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_printed_command_sets_a_machine_up_and_reset_takes_it_back() {
@@ -108,10 +110,28 @@ impl Worker {
             let ended = self.join(join, &[(flag, value)]).await;
             assert!(!ended.is_done && ended.said.contains(reason), "{flag} {value}: {}", ended.said);
         }
-        cluster.on_worker.run(serve_another_cluster()).await;
-        let ended = self.join(&[join, &["--api-server", OTHER_CLUSTER]].concat(), &[]).await;
-        assert!(!ended.is_done && ended.said.contains("is not of this cluster's CA"), "{}", ended.said);
-        let many = ["--api-server", OTHER_CLUSTER].repeat(30);
+        let loopback = ["127.0.0.1".parse().unwrap()];
+        let late = SystemTime::now() + Duration::from_secs(600);
+        for (address, identity, time, reason) in [
+            (
+                OTHERS[0],
+                Authority::new("kubernetes").issue_server(&[], &loopback),
+                SystemTime::now(),
+                "is not of this cluster's CA",
+            ),
+            (OTHERS[1], cluster.edge.issue_server(&["master"], &[]), SystemTime::now(), "apiServer.certSANs"),
+            (
+                OTHERS[2],
+                cluster.edge.issue_server(&[], &loopback),
+                late,
+                "s behind that of 127.0.0.11:6443; set both by NTP",
+            ),
+        ] {
+            cluster.on_worker.run(serve_as_api_server(address, identity, time)).await;
+            let ended = self.join(&[join, &["--api-server", address]].concat(), &[]).await;
+            assert!(!ended.is_done && ended.said.contains(reason), "{reason}: {}", ended.said);
+        }
+        let many = ["--api-server", OTHERS[0]].repeat(30);
         let ended = self.join(&[join, &many].concat(), &[]).await;
         assert!(!ended.is_done && ended.said.contains("33 API servers are named"), "{}", ended.said);
         let kubelet = self.root.join("etc/kubernetes/kubelet.conf");
@@ -176,14 +196,21 @@ impl Worker {
     }
 }
 
-/// Answers TLS handshakes on the worker as an API server of another cluster.
-async fn serve_another_cluster() {
-    let identity = Authority::new("kubernetes").issue_server(&["localhost"], &["127.0.0.1".parse().unwrap()]);
+/// Serves on the worker as an API server with this certificate, whose clock shows this time.
+async fn serve_as_api_server(address: &'static str, identity: Issued, time: SystemTime) {
     let acceptor = acceptor(&identity, &["http/1.1"]);
-    let listener = TcpListener::bind(OTHER_CLUSTER).await.unwrap();
+    let listener = TcpListener::bind(address).await.unwrap();
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ndate: {}\r\ncontent-length: 2\r\n\r\n{{}}",
+        httpdate::fmt_http_date(time)
+    );
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let _ = acceptor.accept(stream).await;
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut request = [0; 1024];
+            if stream.read(&mut request).await.is_ok_and(|length| length > 0) {
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
         }
     });
 }

@@ -1,6 +1,6 @@
 //! The listener of the probes: `/livez` (`/healthz` is the same), `/readyz` and `/metrics`.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -75,12 +75,29 @@ impl Probes {
         let listener = GuardedListener::bind(KEY, address, LIMITS)?;
         Ok(BoundProbes { listener, state: Arc::new(ProbeState { readiness, metrics }) })
     }
+
+    /// Takes over the socket of the probes of another process, which listens.
+    ///
+    /// # Errors
+    /// The socket is none of TCP that listens, or the system refused.
+    pub fn take_over(socket: OwnedFd, readiness: Readiness, metrics: Metrics) -> io::Result<BoundProbes> {
+        let listener = GuardedListener::take_over(KEY, socket, LIMITS)?;
+        Ok(BoundProbes { listener, state: Arc::new(ProbeState { readiness, metrics }) })
+    }
 }
 
 impl BoundProbes {
     /// The bound address; with the port that the system chose if 0 was configured.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
+    }
+
+    /// One more descriptor of the socket, for a process that takes it over.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.listener.share()
     }
 
     /// Answers until the scope has no work left: during the drain too, when `/readyz` answers 503. Returns at

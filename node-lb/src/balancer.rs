@@ -34,6 +34,39 @@ struct SharedBalancer {
     health: Mutex<HealthReport>,
     moves: AtomicU64,
     refused: AtomicU64,
+    taken_over: AtomicU64,
+    handovers: [AtomicU64; HandoverResult::ALL.len()],
+}
+
+/// Makes the enum of results and, from the same list, their labels.
+macro_rules! handover_results {
+    ($($(#[$doc:meta])* $result:ident = $label:literal;)*) => {
+        /// The result of a handover between two processes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum HandoverResult {
+            $($(#[$doc])* $result,)*
+        }
+
+        impl HandoverResult {
+            /// Every result, in the order of the metric's labels.
+            pub const ALL: &'static [Self] = &[$(Self::$result,)*];
+
+            /// The value of the metric's label `result`.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$result => $label,)*
+                }
+            }
+        }
+    };
+}
+
+handover_results! {
+    /// This process has taken over from its predecessor.
+    Taken = "taken";
+    /// A successor asked this process and did not take over, so this process went on.
+    Resumed = "resumed";
 }
 
 /// An API server has become ready beside others.
@@ -77,6 +110,8 @@ impl Balancer {
             health: Mutex::new(HealthReport { readiness, starting, degraded: None }),
             moves: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            taken_over: AtomicU64::new(0),
+            handovers: Default::default(),
         }))
     }
 
@@ -147,7 +182,22 @@ impl Balancer {
         Some(Chosen { address: chosen.address, _open: traffic.open(), traffic })
     }
 
-    /// The same. Before any API server has shown its certificate this waits for one, as long as `limit`.
+    /// The API server of a connection that another process has made and handed over. It has shown its certificate
+    /// there, so it is relayed to until it shows another one here. It is tried as a last resort if no source
+    /// names it.
+    #[must_use]
+    pub fn choose_again(&self, address: SocketAddr) -> Chosen {
+        let mut members = self.members();
+        if members.get(address).is_none() {
+            let last_resort = NamedBefore { address, unnamed_for: Some(Duration::ZERO) };
+            members.remember(&[last_resort], Instant::now());
+            self.0.changed.send_replace(());
+        }
+        let traffic = members.get(address).map_or_else(Arc::default, |member| Arc::clone(&member.traffic));
+        Chosen { address, _open: traffic.open(), traffic }
+    }
+
+    /// The API server for a new connection. Before any has shown its certificate this waits for one, as long as `limit`.
     /// Cancel-safe.
     pub async fn choose_first(&self, limit: Duration) -> Option<Chosen> {
         let mut changed = self.subscribe();
@@ -223,6 +273,28 @@ impl Balancer {
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.0.moves.load(Ordering::Relaxed), self.0.refused.load(Ordering::Relaxed))
+    }
+
+    /// Counts connections that another process has handed over.
+    pub fn taken_over(&self, connections: usize) {
+        self.0.taken_over.fetch_add(connections as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a handover to this process, or one from it that did not take place.
+    pub fn handover(&self, result: HandoverResult) {
+        self.0.handovers[result as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The connections that another process has handed over.
+    #[must_use]
+    pub fn connections_taken_over(&self) -> u64 {
+        self.0.taken_over.load(Ordering::Relaxed)
+    }
+
+    /// The number of handovers with this result.
+    #[must_use]
+    pub fn handovers(&self, result: HandoverResult) -> u64 {
+        self.0.handovers[result as usize].load(Ordering::Relaxed)
     }
 
     fn report(&self, address: SocketAddr, changes: &Changes, ready: usize) {

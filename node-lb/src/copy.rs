@@ -15,59 +15,88 @@ thread_local! {
     static CHUNK: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK_BYTES]);
 }
 
+/// One direction of a connection: the bytes that were read and not yet written, and its end. It stays valid when a
+/// copy is dropped, so that another one, also of another process, can go on.
+#[derive(Debug, Default)]
+pub(crate) struct Half {
+    rest: Vec<u8>,
+    written: usize,
+    is_done: bool,
+}
+
+impl Half {
+    /// A direction with bytes that are to be written first.
+    pub(crate) fn new(unwritten: Vec<u8>, is_done: bool) -> Self {
+        Self { rest: unwritten, written: 0, is_done }
+    }
+
+    /// The bytes that were read and not yet written.
+    pub(crate) fn unwritten(&self) -> &[u8] {
+        &self.rest[self.written..]
+    }
+
+    /// Returns true if the end of file was read and passed on.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Reads once, and writes what the other side takes. The rest is kept. `copied` learns of what was read.
+    fn step(
+        &mut self,
+        from: &TcpStream,
+        to: &TcpStream,
+        chunk: &mut [u8],
+        copied: &mut impl FnMut(usize),
+    ) -> io::Result<()> {
+        let read = from.try_read(chunk)?;
+        if read == 0 {
+            end(to)?;
+            self.is_done = true;
+            return Ok(());
+        }
+        copied(read);
+        let written = match to.try_write(&chunk[..read]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            written => written?,
+        };
+        if written < read {
+            self.rest = chunk[written..read].to_vec();
+        }
+        Ok(())
+    }
+
+    /// Writes the bytes that are kept, and waits until the other side has taken them.
+    async fn flush(&mut self, to: &TcpStream) -> io::Result<()> {
+        while self.written < self.rest.len() {
+            to.ready(Interest::WRITABLE).await?;
+            match to.try_write(self.unwritten()) {
+                Ok(written) => self.written += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        (self.rest, self.written) = (Vec::new(), 0);
+        Ok(())
+    }
+}
+
 /// Copies from `from` to `to` until the end of file, and passes that on. `copied` learns of the bytes of each
-/// read.
+/// read. Cancel-safe: `half` has all that was read and not yet written.
 ///
 /// # Errors
 /// One of the sides broke. Neither may take that for an end of file.
-pub(crate) async fn copy(from: &TcpStream, to: &TcpStream, mut copied: impl FnMut(usize)) -> io::Result<()> {
-    loop {
+pub(crate) async fn copy(
+    from: &TcpStream,
+    to: &TcpStream,
+    half: &mut Half,
+    mut copied: impl FnMut(usize),
+) -> io::Result<()> {
+    half.flush(to).await?;
+    while !half.is_done {
         consume_budget().await;
         from.readable().await?;
-        let step = CHUNK.with_borrow_mut(|chunk| step(from, to, chunk));
-        match step {
-            Ok(Step::End) => break,
-            Ok(Step::Copied(bytes)) => copied(bytes),
-            Ok(Step::Left(bytes, rest)) => {
-                copied(bytes);
-                write_all(to, &rest).await?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    match rustix::net::shutdown(to, rustix::net::Shutdown::Write) {
-        // The other side has closed before us.
-        Ok(()) | Err(rustix::io::Errno::NOTCONN) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The result of one read, and of the write after it.
-enum Step {
-    End,
-    Copied(usize),
-    /// So many bytes were read. Those that the other side did not take are left.
-    Left(usize, Vec<u8>),
-}
-
-fn step(from: &TcpStream, to: &TcpStream, chunk: &mut [u8]) -> io::Result<Step> {
-    let read = from.try_read(chunk)?;
-    if read == 0 {
-        return Ok(Step::End);
-    }
-    let written = match to.try_write(&chunk[..read]) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-        written => written?,
-    };
-    if written == read { Ok(Step::Copied(read)) } else { Ok(Step::Left(read, chunk[written..read].to_vec())) }
-}
-
-async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        to.ready(Interest::WRITABLE).await?;
-        match to.try_write(bytes) {
-            Ok(written) => bytes = &bytes[written..],
+        match CHUNK.with_borrow_mut(|chunk| half.step(from, to, chunk, &mut copied)) {
+            Ok(()) => half.flush(to).await?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
@@ -75,8 +104,19 @@ async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Passes the end of file on.
+fn end(to: &TcpStream) -> io::Result<()> {
+    match rustix::net::shutdown(to, rustix::net::Shutdown::Write) {
+        // The other side has closed before us.
+        Ok(()) | Err(rustix::io::Errno::NOTCONN) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
@@ -108,10 +148,44 @@ mod tests {
             api_server.read_to_end(&mut received).await.unwrap();
             received
         };
-        let (result, (), received) = tokio::join!(copy(&from, &to, |bytes| copied += bytes), send, receive);
+        let mut half = Half::default();
+        let copying = copy(&from, &to, &mut half, |bytes| copied += bytes);
+        let (result, (), received) = tokio::join!(copying, send, receive);
 
         result.unwrap();
         assert!(received == sent && copied == LARGE_BYTES, "{} of {copied}", received.len());
+    }
+
+    /// The copy is dropped in the midst of bytes, and another one goes on with what the first has left.
+    #[tokio::test]
+    async fn another_copy_goes_on_where_a_dropped_one_has_stopped() {
+        let ((mut caller, from), (to, mut api_server)) = (pair().await, pair().await);
+        let sent: Vec<u8> = (0..LARGE_BYTES).map(|at| (at % 251) as u8).collect();
+        let mut half = Half::default();
+        let send = async {
+            caller.write_all(&sent).await.unwrap();
+            caller.shutdown().await.unwrap();
+        };
+
+        let receive = async {
+            // Nobody reads, so bytes are left. Then the copy is dropped.
+            let mut is_full = false;
+            while !is_full {
+                let copying = copy(&from, &to, &mut half, |_| {});
+                is_full = tokio::time::timeout(Duration::from_millis(20), copying).await.is_err()
+                    && !half.unwritten().is_empty();
+            }
+            let mut half = Half::new(half.unwritten().to_vec(), half.is_done());
+            let mut received = Vec::new();
+            let copying = copy(&from, &to, &mut half, |_| {});
+            let (copied, read) = tokio::join!(copying, api_server.read_to_end(&mut received));
+            copied.unwrap();
+            read.unwrap();
+            received
+        };
+        let ((), received) = tokio::join!(send, receive);
+
+        assert!(received == sent, "{} of {}", received.len(), sent.len());
     }
 
     #[tokio::test]
@@ -120,7 +194,7 @@ mod tests {
         caller.set_zero_linger().unwrap();
         drop(caller);
 
-        copy(&from, &to, |_| {}).await.unwrap_err();
+        copy(&from, &to, &mut Half::default(), |_| {}).await.unwrap_err();
 
         assert_eq!(api_server.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }

@@ -18,7 +18,7 @@ fn run(flags: &Flags) -> Result<Outcome, Failure> {
     let metrics = Metrics::install(&PRODUCT)?;
     let plan = Plan { layout: config.layout, grace: config.drain_grace, low_priority: false };
     Ok(daemon::run(plan, |scope| async move {
-        Bound::bind(config, &metrics)?.run(scope).await;
+        Bound::bind(config, &metrics).await?.run(scope).await;
         Ok(())
     }))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use daemon::Metrics;
 use daemon::metrics::exposition::Exposition;
 
-use crate::balancer::Balancer;
+use crate::balancer::{Balancer, HandoverResult};
 use crate::members::{ConnectionResult, Grade, Member, Source, Traffic};
 
 /// The figures of one API server.
@@ -108,4 +108,12 @@ fn write_totals(lines: &mut Exposition, balancer: &Balancer, sources: &[Source])
     lines.counter("tombolo_lb_moves_total", help).sample(&[], moves);
     let help = "Connections of callers that were refused: no API server was found, or the caller is no pod of pods.networks.";
     lines.counter("tombolo_lb_connections_refused_total", help).sample(&[], refused);
+    let help = "Handovers between processes of node-lb on this worker, by result.";
+    let mut family = lines.counter("tombolo_lb_handovers_total", help);
+    for result in HandoverResult::ALL {
+        family.sample(&[("result", result.label())], balancer.handovers(*result));
+    }
+    let help = "Connections that the process before this one has handed over.";
+    let mut family = lines.counter("tombolo_lb_connections_taken_over_total", help);
+    family.sample(&[], balancer.connections_taken_over());
 }

@@ -1,7 +1,7 @@
 //! Requests to the kernel by netlink, each with its acknowledgement: RFC 3549, netlink(7).
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -74,6 +74,18 @@ impl Netlink {
             waiting = waiting.saturating_sub(u32::try_from(codes.len()).unwrap_or(u32::MAX));
         }
         Ok(())
+    }
+}
+
+impl From<OwnedFd> for Netlink {
+    fn from(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

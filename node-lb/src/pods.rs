@@ -6,9 +6,12 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use policy::Network;
 use tracing::info;
+
+use crate::handover::SteeringFacts;
 
 mod address;
 mod steering;
@@ -31,14 +34,15 @@ pub struct PodAccess {
 #[derive(Debug)]
 pub struct PodAddress {
     access: PodAccess,
-    _address: LinkLocalAddress,
+    address: LinkLocalAddress,
 }
 
 /// Packets for the Service are led to the address for pods until this is dropped or the process ends.
 #[derive(Debug)]
 #[must_use = "the packets are no longer led when this is dropped"]
 pub struct PodSteering {
-    _steering: Steering,
+    facts: SteeringFacts,
+    steering: Steering,
 }
 
 /// The reason why pods cannot be served.
@@ -79,8 +83,8 @@ impl PodAddress {
     /// [`PodError::Address`]
     pub fn add(access: PodAccess) -> Result<Self, PodError> {
         let added = LinkLocalAddress::add(*access.address.ip());
-        let _address = added.map_err(|source| PodError::Address { address: access.address, source })?;
-        Ok(Self { access, _address })
+        let address = added.map_err(|source| PodError::Address { address: access.address, source })?;
+        Ok(Self { access, address })
     }
 
     /// The callers that are served at the address.
@@ -105,7 +109,28 @@ impl PodAddress {
             }
         })?;
         info!(%service, %address, "packets for the Service are led here");
-        Ok(Some(PodSteering { _steering: steering }))
+        Ok(Some(PodSteering { facts: SteeringFacts { service, to: address }, steering }))
+    }
+
+    /// Leaves the address on this host, because another process serves there.
+    pub fn leave(&self) {
+        self.address.leave();
+    }
+}
+
+impl PodSteering {
+    /// Goes on with a table that another process has made, if it is the one that `access` configures. Otherwise
+    /// that table ends.
+    #[must_use]
+    pub fn take_over(facts: SteeringFacts, socket: OwnedFd, access: &PodAccess) -> Option<Self> {
+        let is_configured = access.service == Some(facts.service) && access.address == facts.to;
+        is_configured.then(|| Self { facts, steering: Steering::take_over(socket) })
+    }
+
+    /// The addresses of the table, and the socket that owns it.
+    #[must_use]
+    pub fn shared(&self) -> (SteeringFacts, BorrowedFd<'_>) {
+        (self.facts, self.steering.socket())
     }
 }
 

@@ -1,27 +1,29 @@
 //! Relays the bytes of callers' connections to API servers. TLS passes through.
 
-use std::future::pending;
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use daemon::listen::{BindError, GuardedConnection, GuardedListener, ListenerLimits, PerSourceLimits};
 use daemon::{Scope, error_chain};
-use tokio::net::TcpStream;
-use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use crate::balancer::{Balancer, Chosen, Join};
-use crate::copy::copy;
-use crate::members::{ConnectionResult, ProbeOutcome};
+use crate::balancer::Balancer;
+use crate::handover::{ListenerFacts, ListenerKind};
 use crate::pods::PodAddress;
-use crate::probing::dial_failed;
-use crate::random::{random, random_below};
 
+mod connection;
+mod dialing;
 mod keep_alive;
 mod moving;
+mod parking;
+mod relays;
+
+use connection::{Connection, Origin};
+pub use relays::{Frozen, Relays};
 
 /// The configuration keys of the addresses.
 const KEY: &str = "listen";
@@ -67,16 +69,6 @@ pub struct BoundRelay {
     pods: Option<Arc<PodAddress>>,
 }
 
-/// A connection from a caller to an API server.
-struct Relayed {
-    caller: TcpStream,
-    api_server: TcpStream,
-    address: SocketAddr,
-    opened: Instant,
-    /// Milliseconds from `opened` to the last byte in either direction.
-    last_byte: AtomicU64,
-}
-
 impl BoundRelay {
     /// Binds an address for callers.
     ///
@@ -95,181 +87,61 @@ impl BoundRelay {
         Ok(Self { listener, pods: Some(pods) })
     }
 
+    /// Takes over the socket of another process: of the address for pods if there is one.
+    ///
+    /// # Errors
+    /// The socket is none of TCP that listens, or the system refused.
+    pub fn take_over(socket: OwnedFd, pods: Option<Arc<PodAddress>>) -> io::Result<Self> {
+        let (key, limits) = if pods.is_some() { (POD_KEY, POD_LIMITS) } else { (KEY, LIMITS) };
+        Ok(Self { listener: GuardedListener::take_over(key, socket, limits)?, pods })
+    }
+
     /// The bound address, with the port that the system chose if 0 was configured.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// Relays connections until the drain. Open ones then end in their next quiet moment.
-    pub async fn run(self, balancer: Balancer, scope: Scope) {
-        let serving = scope.clone();
-        let Self { listener, pods } = self;
-        let serving_next = move |connection: GuardedConnection| {
-            let peer = connection.peer.ip();
-            if pods.as_ref().is_some_and(|pods| !pods.access().admits(peer)) {
-                debug!(%peer, "a caller that is no pod of pods.networks was closed");
-                balancer.refused();
-                return None;
-            }
-            let (balancer, scope, address) = (balancer.clone(), serving.clone(), pods.clone());
-            Some(async move {
-                serve(connection, balancer, scope).await;
-                drop(address);
-            })
-        };
-        listener.run(&scope, serving_next).await;
+    fn facts(&self) -> ListenerFacts {
+        let kind = if self.pods.is_some() { ListenerKind::Pods } else { ListenerKind::Worker };
+        ListenerFacts { kind, address: self.address() }
     }
-}
 
-/// Serves one caller's connection to its end.
-async fn serve(connection: GuardedConnection, balancer: Balancer, scope: Scope) {
-    let GuardedConnection { stream: caller, permit: _permit, handshake, .. } = connection;
-    let cuts_and_connection = timeout(DIALS_MAX, connect(&balancer)).await.ok().flatten();
-    drop(handshake);
-    let Some((api_server, chosen, cuts)) = cuts_and_connection else {
-        balancer.refused();
-        // An end without a byte would look like an API server that closes.
-        let _ = caller.set_zero_linger();
-        return;
-    };
-    let (address, opened) = (chosen.address, Instant::now());
-    let relayed = Relayed { caller, api_server, address, opened, last_byte: AtomicU64::new(0) };
-    let result = relayed.run(&chosen, cuts, &balancer, &scope).await;
-    chosen.traffic.count(result);
-    if result == ConnectionResult::Moved {
-        balancer.moved();
-    }
-}
-
-type Connected = (TcpStream, Chosen, watch::Receiver<u64>);
-
-/// Dials API servers until one answers. `None` if none does.
-async fn connect(balancer: &Balancer) -> Option<Connected> {
-    let mut chosen = balancer.choose_first(FIRST_MAX).await?;
-    let mut tried = Vec::new();
-    loop {
-        // Before the dial, so that no cut is missed.
-        let cuts = chosen.traffic.cuts();
-        if let Some(stream) = dial(balancer, &chosen).await
-            && balancer.has_proved(chosen.address)
-        {
-            return Some((stream, chosen, cuts));
-        }
-        tried.push(chosen.address);
-        chosen = balancer.choose(&tried)?;
-    }
-}
-
-async fn dial(balancer: &Balancer, chosen: &Chosen) -> Option<TcpStream> {
-    let began = Instant::now();
-    match timeout(DIAL_MAX, TcpStream::connect(chosen.address)).await {
-        Ok(Ok(stream)) => {
-            if let Err(error) = keep_alive::watch(&stream) {
-                debug!(%error, "a connection to an API server cannot be watched for its end");
-            }
-            Some(stream)
-        }
-        Ok(Err(error)) => {
-            let outcome = dial_failed(&error);
-            let result = match outcome {
-                ProbeOutcome::Refused => ConnectionResult::DialRefused,
-                ProbeOutcome::Answered { .. }
-                | ProbeOutcome::Missed
-                | ProbeOutcome::Unreachable
-                | ProbeOutcome::Foreign => ConnectionResult::DialFailed,
+    /// Relays connections until the drain, or until another process has the listener. After a drain open ones end in
+    /// their next quiet moment.
+    pub async fn run(mut self, relays: Relays, balancer: Balancer, scope: Scope) {
+        let mut owner = relays.listeners.register();
+        let mut homes = scope.homes_in_turn();
+        let mut draining = pin!(scope.draining());
+        loop {
+            // All arms are cancel-safe: accepting may be dropped at any time. Biased, so that many new connections
+            // delay neither a drain nor a handover.
+            let accepted = tokio::select! {
+                biased;
+                () = &mut draining => return,
+                ask = owner.asked() => {
+                    let Some(returned) = owner.give(self, ask).await else { return };
+                    self = returned;
+                    continue;
+                }
+                accepted = self.listener.next() => accepted,
             };
-            chosen.traffic.count(result);
-            warn_dial(chosen, &error);
-            balancer.probed(chosen.address, outcome, began);
-            None
-        }
-        Err(_) => {
-            chosen.traffic.count(ConnectionResult::DialFailed);
-            balancer.suspect();
-            None
-        }
-    }
-}
-
-fn warn_dial(chosen: &Chosen, error: &std::io::Error) {
-    debug!(api_server = %chosen.address, error = %error_chain(error), "a dial for a caller failed");
-}
-
-impl Relayed {
-    async fn run(
-        &self,
-        chosen: &Chosen,
-        mut cuts: watch::Receiver<u64>,
-        balancer: &Balancer,
-        scope: &Scope,
-    ) -> ConnectionResult {
-        // Typed characters and small frames are sent at once.
-        let _ = (self.caller.set_nodelay(true), self.api_server.set_nodelay(true));
-        let up = copy(&self.caller, &self.api_server, |bytes| {
-            chosen.traffic.sent(bytes);
-            self.note_byte(Instant::now());
-        });
-        let down = copy(&self.api_server, &self.caller, |bytes| {
-            let now = Instant::now();
-            chosen.traffic.received(bytes, now);
-            self.note_byte(now);
-        });
-        let drained = async {
-            scope.draining().await;
-            self.quiet().await;
-        };
-        // All arms may be dropped at any time: the connection ends then.
-        let result = tokio::select! {
-            both = futures::future::try_join(up, down) => if both.is_ok() { ConnectionResult::Closed } else { ConnectionResult::Broken },
-            _ = cuts.changed() => ConnectionResult::Cut,
-            () = self.moved(balancer.joins()) => ConnectionResult::Moved,
-            () = drained => ConnectionResult::Drained,
-        };
-        match result {
-            ConnectionResult::Broken | ConnectionResult::Cut => {
-                // A reset on both sides: what was cut short must not look complete.
-                let _ = (self.caller.set_zero_linger(), self.api_server.set_zero_linger());
-            }
-            ConnectionResult::Closed
-            | ConnectionResult::Moved
-            | ConnectionResult::Drained
-            | ConnectionResult::DialRefused
-            | ConnectionResult::DialFailed => {}
-        }
-        result
-    }
-
-    /// Resolves in a quiet moment, if the connection is to move to an API server that has joined.
-    async fn moved(&self, mut joins: watch::Receiver<Option<Join>>) {
-        joins.mark_unchanged();
-        loop {
-            if joins.changed().await.is_err() {
-                return pending().await;
-            }
-            let Some(join) = *joins.borrow_and_update() else { continue };
-            if join.address != self.address && moving::moves(self.opened.elapsed(), join.others, random()) {
-                sleep(random_below(moving::MOVE_WITHIN)).await;
-                return self.quiet().await;
+            if let Some(connection) = self.admit(accepted, &balancer) {
+                let serving = relays.serve(connection, balancer.clone(), scope.clone());
+                scope.spawn_on(homes(), serving);
             }
         }
     }
 
-    fn note_byte(&self, now: Instant) {
-        let since = now.saturating_duration_since(self.opened).as_millis();
-        self.last_byte.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    /// Resolves once no byte has passed for [`QUIET_FOR`].
-    async fn quiet(&self) {
-        loop {
-            let last_byte = Duration::from_millis(self.last_byte.load(Ordering::Relaxed));
-            let silent = self.opened.elapsed().saturating_sub(last_byte);
-            if silent >= QUIET_FOR {
-                return;
-            }
-            sleep(QUIET_FOR.saturating_sub(silent)).await;
+    fn admit(&self, accepted: GuardedConnection, balancer: &Balancer) -> Option<Connection> {
+        let GuardedConnection { stream, peer, permit, handshake, .. } = accepted;
+        if self.pods.as_ref().is_some_and(|pods| !pods.access().admits(peer.ip())) {
+            debug!(%peer, "a caller that is no pod of pods.networks was closed");
+            balancer.refused();
+            return None;
         }
+        let (listener, _permit, _pods) = (self.facts(), Some(permit), self.pods.clone());
+        Some(Connection::new(stream, Origin { listener, peer, _permit, _pods }, handshake))
     }
 }
 

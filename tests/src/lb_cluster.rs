@@ -17,10 +17,12 @@ use crate::process::Process;
 pub mod booted_worker;
 pub mod callers;
 pub mod command;
+pub mod download;
 pub mod kube_proxy;
 pub mod kubeadm;
 mod node_lb;
 pub mod pod;
+pub mod watches;
 
 pub use node_lb::{LB, NodeLb};
 

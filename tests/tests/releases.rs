@@ -206,6 +206,39 @@ fn systemd_finds_no_fault_in_the_units() {
     assert!(verify().contains("RestartSeconds"), "the check can fail");
 }
 
+/// The line of the unit, with a program that plays the successor: it ends the process that runs, or itself.
+#[test]
+fn a_reload_of_node_lb_fails_if_the_new_program_ends_first() {
+    let unit = fs::read_to_string(units().join("node-lb.service")).expect("a unit");
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/bin/sh -c '")).expect("a reload");
+    let line = line.strip_suffix('\'').expect("one word").replace("$$", "$");
+    let (program, rest) = line.split_once(" & ").expect("a program");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a program");
+    assert_eq!(program, start);
+    for (successor, expected) in [("kill \"$MAINPID\"; sleep 5", 0), ("exit 1", 1)] {
+        let mut running = Command::new("sleep").arg("30").spawn().expect("sleep runs");
+        let script = format!("({successor}) & {rest}");
+        let mut shell = Command::new("/bin/sh");
+        let mut shell = shell.args(["-c", &script]).env("MAINPID", running.id().to_string());
+        shell = shell.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut reload = shell.spawn().expect("a shell");
+        // As systemd does for its main process.
+        let reaped = std::thread::spawn(move || {
+            if expected == 0 {
+                running.wait().expect("it was ended");
+            }
+            running
+        });
+
+        let code = reload.wait().expect("it ends").code();
+
+        let mut running = reaped.join().expect("no panic");
+        let _ = running.kill();
+        let _ = running.wait();
+        assert_eq!(code, Some(expected), "{successor}");
+    }
+}
+
 #[test]
 fn systemd_calls_the_exposure_of_the_units_low() {
     if !has_systemd("systemd_calls_the_exposure_of_the_units_low") {
@@ -285,6 +318,9 @@ fn root_with_units(root: &Path) -> PathBuf {
         fs::copy(units().join(unit), system.join(unit)).expect("a file can be copied");
         executable(&root.join("usr/bin").join(unit.trim_end_matches(".service")), "#!/bin/sh\n");
     }
+    // A reload of node-lb is a line of it.
+    fs::create_dir_all(root.join("bin")).expect("a folder");
+    executable(&root.join("bin/sh"), "#!/bin/true\n");
     for target in ["sysinit", "basic", "multi-user", "network-online", "shutdown"] {
         let stub = format!("[Unit]\nDescription={target}\n");
         fs::write(system.join(format!("{target}.target")), stub).expect("a file can be written");

@@ -197,6 +197,12 @@ impl Counters {
         }
     }
 
+    /// Counts a connection from `peer` that was admitted before, by another process.
+    pub(super) fn admit_source_again(self: &Arc<Self>, peer: SocketAddr) -> SourceGuard {
+        let admission = self.sources().admit_again(peer.ip(), Instant::now());
+        SourceGuard { counters: Arc::clone(self), admission: Some(admission) }
+    }
+
     /// Counts one more connection with this certificate. `None` if the certificate has too many.
     pub(super) fn admit_certificate(self: &Arc<Self>, leaf: &[u8]) -> Option<CertificateGuard> {
         let key = self.hasher.hash_one(leaf);

@@ -4,11 +4,14 @@
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::io::ioctl_fionbio;
+use rustix::net::sockopt::socket_acceptconn;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -98,6 +101,37 @@ impl GuardedListener {
         Ok(Self { key, socket, address, counters: Arc::new(Counters::new(limits)) })
     }
 
+    /// Takes over a socket that another process has bound, and on which it listens.
+    ///
+    /// # Errors
+    /// The socket is none of TCP that listens, or the system refused.
+    pub fn take_over(key: &'static str, socket: OwnedFd, limits: ListenerLimits) -> io::Result<Self> {
+        if !socket_acceptconn(&socket)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
+        }
+        ioctl_fionbio(&socket, true)?;
+        let socket = TcpListener::from_std(socket.into())?;
+        let address = socket.local_addr()?;
+        Ok(Self { key, socket, address, counters: Arc::new(Counters::new(limits)) })
+    }
+
+    /// One more descriptor of the socket, for a process that takes it over.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
+    }
+
+    /// Counts a connection of this address that another process has accepted and hands over. `None` if this
+    /// listener is full.
+    #[must_use]
+    pub fn admit_again(&self, peer: SocketAddr) -> Option<ConnectionPermit> {
+        let slots = self.counters.take_slots()?;
+        let source = self.counters.admit_source_again(peer);
+        Some(self.permit(slots.connection, source))
+    }
+
     /// The bound address, with the port that the system chose if 0 was configured.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -168,23 +202,23 @@ impl GuardedListener {
         if let Err(error) = keep_alive::watch(&stream) {
             debug!(key = self.key, %peer, %error, "a connection cannot be watched for its end");
         }
-        let has_proved = Arc::new(AtomicBool::new(false));
         let pending = source
             .must_prove()
             .then(|| PendingExpulsion { displaced, deadline: Instant::now() + PROVING_TIME_MAX });
-        Some(GuardedConnection {
-            stream,
-            peer,
-            permit: ConnectionPermit {
-                counters: Arc::clone(&self.counters),
-                _slot: slots.connection,
-                source: Mutex::new(source),
-                certificate: Mutex::default(),
-                has_proved: Arc::clone(&has_proved),
-            },
-            handshake: HandshakeSlot { _slot: slots.handshake },
-            expulsion: Expulsion { pending, has_proved },
-        })
+        let permit = self.permit(slots.connection, source);
+        let expulsion = Expulsion { pending, has_proved: Arc::clone(&permit.has_proved) };
+        let handshake = HandshakeSlot { _slot: slots.handshake };
+        Some(GuardedConnection { stream, peer, permit, handshake, expulsion })
+    }
+
+    fn permit(&self, slot: OwnedSemaphorePermit, source: SourceGuard) -> ConnectionPermit {
+        ConnectionPermit {
+            counters: Arc::clone(&self.counters),
+            _slot: slot,
+            source: Mutex::new(source),
+            certificate: Mutex::default(),
+            has_proved: Arc::default(),
+        }
     }
 }
 

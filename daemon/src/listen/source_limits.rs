@@ -139,6 +139,15 @@ impl<T> Sources<T> {
         SourceDecision::Granted(SourceAdmission { source: prefix, lane: Lane::Proving, number }, displaced)
     }
 
+    /// Counts a connection from `address` that was admitted before, whatever the limits say of a new one.
+    pub(super) fn admit_again(&mut self, address: IpAddr, now: Instant) -> SourceAdmission {
+        self.admitted += 1;
+        let source = source_of(address);
+        self.make_room(source);
+        self.by_prefix.entry(source).or_insert_with(|| SourceState::new(now)).open += 1;
+        SourceAdmission { source, lane: Lane::Open, number: self.admitted }
+    }
+
     /// Releases a connection that has ended, or whose client has proved who it is.
     pub(super) fn released(&mut self, admission: SourceAdmission) {
         let Some(source) = self.by_prefix.get_mut(&admission.source) else { return };

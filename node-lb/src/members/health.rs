@@ -102,7 +102,8 @@ impl Member {
 
     /// The API server does not answer. `may_be_cut` says that its connections may be dead without a sign.
     fn down(&mut self, began: Instant, may_be_cut: bool) {
-        if self.grade == Grade::Unproven {
+        // One without a certificate has no connections but those of a handover, and it stays what it is.
+        if self.grade == Grade::Unproven && self.traffic.connections() == 0 {
             return;
         }
         let since = *self.missed_since.get_or_insert(began);
@@ -110,6 +111,8 @@ impl Member {
         if self.grade != Grade::Down {
             self.to_be_cut = may_be_cut && !self.traffic.has_received_since(since.max(began));
         }
-        self.grade = Grade::Down;
+        if self.grade != Grade::Unproven {
+            self.grade = Grade::Down;
+        }
     }
 }

@@ -63,6 +63,8 @@ connection_results! {
     Moved = "moved";
     /// The connection was closed because this process ends.
     Drained = "drained";
+    /// The connection goes on in a successor of this process.
+    HandedOver = "handed_over";
 }
 
 impl Default for Traffic {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketType, netdevice, socket};
@@ -26,7 +27,11 @@ const SCOPE_HOST: u8 = 254;
 
 /// The address, until this is dropped.
 #[derive(Debug)]
-pub(super) struct LinkLocalAddress(Ipv4Addr);
+pub(super) struct LinkLocalAddress {
+    address: Ipv4Addr,
+    /// Another process has it now.
+    is_left: AtomicBool,
+}
 
 impl LinkLocalAddress {
     /// # Errors
@@ -36,24 +41,32 @@ impl LinkLocalAddress {
         let mut messages = Messages::default();
         messages.create(RTM_NEWADDR, body);
         match request(&messages) {
-            Ok(()) => Ok(Self(address)),
-            // A process that was killed has left it.
-            Err(error) if error.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => Ok(Self(address)),
-            Err(error) => Err(error),
+            Ok(()) => {}
+            // Another process has left it: it was killed, or has handed over.
+            Err(error) if error.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {}
+            Err(error) => return Err(error),
         }
+        Ok(Self { address, is_left: AtomicBool::new(false) })
+    }
+
+    /// Leaves the address on this host for good.
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
     }
 
     fn remove(&self) -> io::Result<()> {
         let mut messages = Messages::default();
-        messages.remove(RTM_DELADDR, ifaddrmsg(self.0)?);
+        messages.remove(RTM_DELADDR, ifaddrmsg(self.address)?);
         request(&messages)
     }
 }
 
 impl Drop for LinkLocalAddress {
     fn drop(&mut self) {
-        if let Err(error) = self.remove() {
-            warn!(address = %self.0, %error, "the address for pods stays on this host");
+        if !self.is_left.load(Ordering::Relaxed)
+            && let Err(error) = self.remove()
+        {
+            warn!(address = %self.address, %error, "the address for pods stays on this host");
         }
     }
 }

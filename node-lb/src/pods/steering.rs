@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::SocketAddrV4;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::net::netlink::NETFILTER;
 
@@ -35,7 +36,7 @@ const CHAINS: [(&str, u32); 2] = [("prerouting", 0), ("output", 3)];
 
 /// The table, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Steering(#[expect(dead_code, reason = "the table ends with this socket")] Netlink);
+pub(super) struct Steering(Netlink);
 
 impl Steering {
     /// # Errors
@@ -45,6 +46,16 @@ impl Steering {
         let netlink = Netlink::open(Some(NETFILTER))?;
         netlink.request(&table(service, to))?;
         Ok(Self(netlink))
+    }
+
+    /// Takes over the socket by which another process has made the table.
+    pub(super) fn take_over(socket: OwnedFd) -> Self {
+        Self(Netlink::from(socket))
+    }
+
+    /// The socket that owns the table.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

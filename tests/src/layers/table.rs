@@ -110,7 +110,10 @@ pub const LAYERED_CRATES: &[LayeredCrate] = &[
                 name: "foundation",
                 members: &[built("members"), built("random"), built("copy"), built("pods")],
             },
-            Layer { name: "the kernel", members: &[built("netlink")] },
+            Layer {
+                name: "the kernel and other processes",
+                members: &[built("netlink"), built("handover"), built("systemd")],
+            },
         ],
     },
 ];
@@ -246,8 +249,8 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
     ReservedPath {
         path: &["tokio", "net", "UnixListener"],
         crates: PRODUCTS,
-        files: &["tunnel-server/src/listener/unix_socket.rs"],
-        why: "Unix sockets are accepted from a LocalSocket, whose file has an owner",
+        files: &["tunnel-server/src/listener/unix_socket.rs", "node-lb/src/handover/predecessor.rs"],
+        why: "Unix sockets are accepted from a LocalSocket, whose file has an owner, and for a handover to the same user",
     },
     ReservedPath {
         path: &["std", "process", "Command"],

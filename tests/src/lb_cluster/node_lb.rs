@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ const PROBES: &str = "127.0.0.1:9092";
 /// Longest run of `tombolo doctor node`.
 const DOCTOR_MAX: Duration = Duration::from_secs(60);
 
+/// The file of systemd's socket.
+const NOTIFY_SOCKET: &str = "notify.sock";
+
+/// Longest time for a start with a handover.
+const HANDOVER_MAX: Duration = Duration::from_secs(30);
+
 /// Longest wait for an answer of the probes.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -34,6 +41,8 @@ pub struct NodeLb {
     home: Scratch,
     network: PathBuf,
     starts: usize,
+    /// The socket at which systemd would be told who is the main process.
+    systemd: UnixDatagram,
 }
 
 impl NodeLb {
@@ -71,7 +80,9 @@ impl NodeLb {
         let both = format!("{}{}", kubelet.certificate_pem, kubelet.key_pem);
         fs::write(home.path().join("kubelet-client-current.pem"), both).expect("a file");
         let network = cluster.worker.path().to_owned();
-        let mut lb = Self { process: None, home, network, starts: 0 };
+        let systemd = UnixDatagram::bind(home.path().join(NOTIFY_SOCKET)).expect("a socket");
+        systemd.set_nonblocking(true).expect("a socket");
+        let mut lb = Self { process: None, home, network, starts: 0, systemd };
         lb.write_configuration(seeds, "ca.crt", more);
         lb.start_again().await;
         lb
@@ -83,6 +94,14 @@ impl NodeLb {
     /// If it cannot be written.
     pub fn configure(&self, seeds: &[SocketAddr], ca: &str) {
         self.write_configuration(seeds, ca, "");
+    }
+
+    /// The same with more keys.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn configure_more(&self, seeds: &[SocketAddr], more: &str) {
+        self.write_configuration(seeds, "ca.crt", more);
     }
 
     fn write_configuration(&self, seeds: &[SocketAddr], ca: &str, more: &str) {
@@ -103,9 +122,44 @@ impl NodeLb {
         let config = self.home.path().join("node-lb.yaml");
         let program = Invocation::of(binary("node-lb"))
             .arguments(["--log-format=json".to_owned(), format!("--config={}", config.display())])
+            .variable("NOTIFY_SOCKET", self.home.path().join(NOTIFY_SOCKET).display().to_string())
             .in_network_namespace(Some(self.network.clone()));
         self.starts += 1;
         self.process = Some(Process::start(&program, &self.log_path()).await.expect("node-lb starts"));
+    }
+
+    /// Starts a successor beside the process that runs, which hands over and ends. systemd knows of the successor by
+    /// then. Returns the time for which nothing moved, as the log has it.
+    ///
+    /// # Panics
+    /// If the process does not end in order.
+    pub async fn hand_over(&mut self) -> String {
+        let mut predecessor = self.process.take().expect("it runs");
+        let before = predecessor.output().to_owned();
+        while self.systemd.recv(&mut [0; 256]).is_ok() {}
+        self.start_again().await;
+        let ended = predecessor.wait(HANDOVER_MAX).await;
+        let log = fs::read_to_string(before).unwrap_or_default();
+        let code = ended.unwrap_or_else(|error| panic!("{error}\n{log}\n{}", self.log())).code();
+        assert_eq!(code, Some(0), "{log}\n{}", self.log());
+        let mut message = [0; 256];
+        let read = self.systemd.recv(&mut message).expect("systemd was told before the end");
+        let id = self.process.as_ref().and_then(Process::id).expect("the successor runs");
+        assert_eq!(String::from_utf8_lossy(&message[..read]), format!("MAINPID={id}\nREADY=1\n"));
+        let frozen = log.split_once("\"frozen\":\"").and_then(|(_, rest)| rest.split_once('"'));
+        frozen.expect("the log has it").0.to_owned()
+    }
+
+    /// Starts a successor that cannot start. Returns its exit code and its log.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub async fn fail_to_hand_over(&mut self) -> (Option<i32>, String) {
+        let predecessor = self.process.take();
+        self.start_again().await;
+        let mut successor = std::mem::replace(&mut self.process, predecessor).expect("it was just started");
+        let ended = successor.wait(HANDOVER_MAX).await.expect("it ends");
+        (ended.code(), self.log())
     }
 
     /// Kills the process, as a reboot does.

@@ -8,6 +8,7 @@ use tests::lab::NamespaceRuntime;
 use tests::lb_cluster::kube_proxy::{KubeProxy, ruleset};
 use tests::lb_cluster::pod::{POD_NETWORK, PodNetwork};
 use tests::lb_cluster::{LbCluster, MASTERS, NodeLb, READY_MAX, until};
+use tests::process::{Invocation, Process, run};
 use tests::skip::skip;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -30,6 +31,9 @@ const STALL_MAX: Duration = Duration::from_secs(3);
 
 /// New connections after a master has lost its power. Each third one of kube-proxy's goes to it.
 const CONNECTIONS: usize = 20;
+
+/// Handovers while every event of a table is seen.
+const HANDOVERS: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_reach_a_healthy_api_server_by_the_services_address() {
@@ -57,6 +61,7 @@ async fn pods_reach_a_healthy_api_server_by_the_services_address() {
 
     everyone_who_may_is_served(&cluster, &lb, &pod, &outside).await;
     no_new_connection_stalls(&cluster, &lb, &pod).await;
+    the_table_is_there_over_handovers(&cluster, &mut lb, &pod).await;
     the_end_leaves_nothing(&cluster, &mut lb, &pod).await;
 }
 
@@ -99,6 +104,48 @@ async fn no_new_connection_stalls(cluster: &LbCluster, lb: &NodeLb, pod: &PodNet
     lb.until_state(cluster, cluster.socket(2), "ready", READY_MAX).await;
 }
 
+/// Another process owns the table and the address after each handover, and both were never away. A connection goes on.
+async fn the_table_is_there_over_handovers(cluster: &LbCluster, lb: &mut NodeLb, pod: &PodNetwork) {
+    let (service, ca_pem): (SocketAddr, _) = (SERVICE.parse().unwrap(), cluster.edge.ca_pem().to_owned());
+    let dialed = async move { dial(service, &ca_pem, &["http/1.1"], None).await };
+    let mut kept = pod.inside.run(dialed).await.expect("node-lb serves");
+    let log = lb.home().join("monitor.log");
+    let monitor = Invocation::of("nft")
+        .arguments(["monitor", "tables"])
+        .in_network_namespace(Some(cluster.worker.path().to_owned()));
+    let _monitor = Process::start(&monitor, &log).await.expect("nft runs");
+    let events = || std::fs::read_to_string(&log).expect("a file");
+    until("nft sees events", READY_MAX, async || {
+        nft(cluster, &["add", "table", "ip", "seen"]).await;
+        nft(cluster, &["delete", "table", "ip", "seen"]).await;
+        events().contains("delete table ip seen").then_some(())
+    })
+    .await;
+
+    for _ in 0..HANDOVERS {
+        lb.hand_over().await;
+        assert!(ruleset(cluster).await.contains(TABLE));
+        answered("a pod by the Service after a handover", &pod.inside, SERVICE, cluster).await;
+    }
+
+    nft(cluster, &["add", "table", "ip", "last"]).await;
+    until("nft has seen all events", READY_MAX, async || events().contains("table ip last").then_some(()))
+        .await;
+    assert!(!events().contains(TABLE), "{}", events());
+    let asking = async move {
+        kept.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        kept.read_to_string(&mut answer).await.map(|_| answer)
+    };
+    let answer = pod.inside.run(timeout(ANSWER_MAX, asking)).await.expect("in time").expect("not broken");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let addresses = cluster.worker.ip("addr show dev lo").await.expect("ip runs");
+    assert!(addresses.contains("169.254.10.21"), "{addresses}");
+    for master in 0..MASTERS {
+        lb.until_state(cluster, cluster.socket(master), "ready", READY_MAX).await;
+    }
+}
+
 /// After `kill -9` the table is gone, and kube-proxy serves the next connection. After SIGTERM the address is gone, too.
 async fn the_end_leaves_nothing(cluster: &LbCluster, lb: &mut NodeLb, pod: &PodNetwork) {
     lb.kill();
@@ -121,6 +168,15 @@ async fn the_end_leaves_nothing(cluster: &LbCluster, lb: &mut NodeLb, pod: &PodN
     let addresses = cluster.worker.ip("addr show dev lo").await.expect("ip runs");
     assert!(!addresses.contains("169.254.10.21"), "{addresses}");
     answered("by kube-proxy after node-lb has stopped", &pod.inside, SERVICE, cluster).await;
+}
+
+/// Runs `nft` on the worker.
+async fn nft(cluster: &LbCluster, words: &[&str]) {
+    let nft = Invocation::of("nft")
+        .arguments(words.iter().copied())
+        .in_network_namespace(Some(cluster.worker.path().to_owned()));
+    let output = run(&nft, ANSWER_MAX).await.expect("nft runs");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Asks an API server by this address, with its certificate verified.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tests::binaries::binary;
 use tests::lb_cluster::booted_worker::{BootedWorker, NAME};
 use tests::lb_cluster::command::Ended;
+use tests::lb_cluster::watches::Watches;
 use tests::lb_cluster::{LB, MASTERS};
 use tests::node::Image;
 use tests::process::{Invocation, Process};
@@ -19,6 +20,9 @@ use tokio::time::sleep;
 
 /// The image of the static pod, as it is shipped.
 const NODE_LB_IMAGE: &str = "tombolo/node-lb:0.1.0";
+
+/// Watches through node-lb while it is reloaded.
+const WATCHES: usize = 5;
 
 /// No trace on the machine.
 const NOTHING: [String; 0] = [];
@@ -40,6 +44,8 @@ async fn one_command_makes_a_worker_and_reset_leaves_nothing() {
     worker.join().await;
     worker.runs_a_pod().await;
     assert!(!worker.machine.on_disk("/etc/kubernetes/bootstrap-kubelet.conf").exists(), "the token is gone");
+
+    a_reload_breaks_no_connection(&worker).await;
 
     // Also after a loss of power, by what is on its disk.
     worker.reboot().await;
@@ -142,6 +148,30 @@ async fn what_does_not_fit_is_refused(worker: &BootedWorker) {
     let (_, secret) = worker.join.iter().find_map(|word| word.split_once('.')).expect("a token");
     assert!(shown.is_done && shown.said.contains("kind: KubeletConfiguration"), "{}", shown.said);
     assert!(!shown.said.contains(secret), "the secret is not shown");
+}
+
+/// `systemctl reload` starts the program on disk, which takes everything over under the restrictions of the unit.
+async fn a_reload_breaks_no_connection(worker: &BootedWorker) {
+    let main_process = async || {
+        let shown = worker.machine.run("systemctl", &["show", "node-lb", "--value", "--property=MainPID"]);
+        String::from_utf8(shown.await.expect("it runs").stdout).expect("text").trim().to_owned()
+    };
+    let mut watches = Watches::start(&worker.cluster, WATCHES).await;
+    let before = main_process().await;
+    for _ in 0..2 {
+        let reloaded = worker.machine.run("systemctl", &["reload", "node-lb"]).await.expect("it runs");
+        assert!(
+            reloaded.status.success(),
+            "{}\n{}",
+            String::from_utf8_lossy(&reloaded.stderr),
+            worker.machine.log()
+        );
+        watches.beat(&worker.cluster).await;
+    }
+    let after = main_process().await;
+    assert!(after != before && after != "0", "{before} {after}");
+    let active = worker.machine.run("systemctl", &["is-active", "node-lb"]).await.expect("it runs");
+    assert_eq!(active.stdout, b"active\n");
 }
 
 /// Begins the join again and again, and kills it after each further step. Returns the number of kills.

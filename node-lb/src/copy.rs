@@ -48,7 +48,7 @@ impl Half {
         chunk: &mut [u8],
         copied: &mut impl FnMut(usize),
     ) -> io::Result<()> {
-        let read = from.try_read(chunk)?;
+        let read = read(from, chunk)?;
         if read == 0 {
             end(to)?;
             self.is_done = true;
@@ -110,6 +110,21 @@ fn end(to: &TcpStream) -> io::Result<()> {
         // The other side has closed before us.
         Ok(()) | Err(rustix::io::Errno::NOTCONN) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads what has come. After less than was asked for, the next wait is for new bytes: a read before that would only
+/// say that nothing is there. tokio does the same in its `poll_read`, and not in `try_read`.
+fn read(from: &TcpStream, chunk: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    let asked = from.try_io(Interest::READABLE, || {
+        read = rustix::io::read(from, &mut *chunk)?;
+        let is_all = 0 < read && read < chunk.len();
+        if is_all { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    });
+    match asked {
+        Err(error) if read == 0 => Err(error),
+        Ok(()) | Err(_) => Ok(read),
     }
 }
 

@@ -6,16 +6,17 @@ use clap::{Args, Command};
 use serde::Serialize;
 
 use crate::report::Report;
-use crate::{bulk, get, idle, leak, slow_readers, watches};
+use crate::{bulk, get, idle, leak, node_lb, slow_readers, watches};
 
 /// The flags of each scenario with `--quick`: enough to see that it works, too little for figures to quote.
-const QUICK: [(&str, &str); 6] = [
+const QUICK: [(&str, &str); 7] = [
     ("get", "--rounds 3 --seconds 0.5 --callers 1,64 --half-load 64"),
     ("bulk", "--rounds 3 --mib 64"),
     ("watches", "--watches 200 --events 3"),
     ("slow-readers", "--rounds 1 --seconds 1 --slow-readers 13"),
     ("idle", "--agents 200 --seconds 5"),
     ("leak", "--requests 5000 --reconnects 50 --memory-mib 64"),
+    ("node-lb", "--rounds 3 --seconds 0.5 --mib 64 --trials 1 --idle-seconds 10 --parts rates,rest,faults"),
 ];
 
 /// The flags of `loadtest all`.
@@ -47,7 +48,8 @@ pub async fn run(flags: &AllFlags, seed: u64) -> Result<Vec<Report>, Box<dyn Err
             "watches" => watches::run(&parse_flags(words)?, seed).await?,
             "slow-readers" => slow_readers::run(&parse_flags(words)?, seed).await?,
             "idle" => idle::run(&parse_flags(words)?, seed).await?,
-            _ => leak::run(&parse_flags(words)?, seed).await?,
+            "leak" => leak::run(&parse_flags(words)?, seed).await?,
+            _ => node_lb::run(&parse_flags(words)?, seed).await?,
         });
     }
     Ok(reports)
@@ -77,7 +79,8 @@ mod tests {
                     "watches" => parse_flags::<watches::WatchesFlags>(words).map(drop),
                     "slow-readers" => parse_flags::<slow_readers::SlowReadersFlags>(words).map(drop),
                     "idle" => parse_flags::<idle::IdleFlags>(words).map(drop),
-                    _ => parse_flags::<leak::LeakFlags>(words).map(drop),
+                    "leak" => parse_flags::<leak::LeakFlags>(words).map(drop),
+                    _ => parse_flags::<node_lb::NodeLbFlags>(words).map(drop),
                 };
                 understood.unwrap_or_else(|error| panic!("{name} {words}: {error}"));
             }

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::report::Output;
 use crate::{
-    all, bulk, fairness, get, hop, idle, keystrokes, layout, leak, link, outage, restart, servers,
+    all, bulk, fairness, get, hop, idle, keystrokes, layout, leak, link, node_lb, outage, restart, servers,
     slow_readers, target, watches,
 };
 
@@ -30,6 +30,8 @@ Examples:
   target/release/loadtest link --loss 0,1,5
   The echo time of typed lines beside downloads and uploads through the same tunnel:
   target/release/loadtest keystrokes
+  The load balancer of a worker beside Debian's haproxy and nginx, as far as they are installed (build -p node-lb):
+  target/release/loadtest node-lb --parts rates,rest
 
 All routes take turns within each round, in a random order, so that other load of the
 machine affects all of them alike. Trust ratios of one run and medians over rounds, never
@@ -56,12 +58,15 @@ pub struct Arguments {
 /// The scenarios that can be measured.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
-    /// Run get, bulk, watches, slow-readers, idle and leak, one after the other
+    /// Run get, bulk, watches, slow-readers, idle, leak and node-lb, one after the other
     All(all::AllFlags),
     /// Compare a small GET through gateway and tunnel with the same GET at the same real kube-apiserver
     Get(get::GetFlags),
     /// Compare requests at the server that has the tunnel with the same at another server, one hop away
     Hop(hop::HopFlags),
+    /// Compare the load balancer of a worker with haproxy and nginx: rates, memory, CPU time, faults of real API
+    /// servers, and the cost of probes (faults and probes need root)
+    NodeLb(node_lb::NodeLbFlags),
     /// Compare downloads and uploads through gateway and tunnel with the same at the same plain TLS server
     Bulk(bulk::BulkFlags),
     /// Keep many idle watches open at a real kube-apiserver: memory of both daemons for each, and when events

@@ -31,6 +31,7 @@ mod layout;
 mod leak;
 mod link;
 mod machine;
+mod node_lb;
 mod order;
 mod outage;
 mod process;
@@ -92,6 +93,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::SlowReaders(flags) => vec![slow_readers::run(flags, seed).await?],
         Scenario::Fairness(flags) => vec![fairness::run(flags, seed).await?],
         Scenario::Hop(flags) => vec![hop::run(flags, seed).await?],
+        Scenario::NodeLb(flags) => vec![node_lb::run(flags, seed).await?],
         Scenario::Servers(flags) => vec![servers::run(flags, seed).await?],
         Scenario::Idle(flags) => vec![idle::run(flags, seed).await?],
         Scenario::Leak(flags) => vec![leak::run(flags, seed).await?],

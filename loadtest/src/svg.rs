@@ -147,7 +147,9 @@ impl Axis {
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough);
         let step = step.unwrap_or(rough);
-        (0..=10).map(|tick| self.low + step * f64::from(tick)).take_while(|tick| *tick <= self.high).collect()
+        // Ticks are multiples of the step, also on an axis that begins below zero.
+        let first = (self.low / step).ceil() * step;
+        (0..=10).map(|tick| first + step * f64::from(tick)).take_while(|tick| *tick <= self.high).collect()
     }
 }
 
@@ -238,6 +240,11 @@ mod tests {
             [0.0, 100.0, 200.0, 300.0]
         );
         assert_eq!(axis.ticks().len(), 4);
+    }
+
+    #[test]
+    fn ticks_are_round_on_an_axis_that_begins_below_zero() {
+        assert_eq!(Axis::over([-2.9, 16.0].into_iter(), false, 0.0, 1.0).ticks(), [0.0, 5.0, 10.0, 15.0]);
     }
 
     #[test]

@@ -94,7 +94,14 @@ impl Target {
     /// # Panics
     /// The target does not start.
     pub async fn start(directory: &Path, bulk_mib: u32) -> Self {
-        let authority = Authority::new("target");
+        Self::start_with(&Authority::new("target"), directory, bulk_mib).await
+    }
+
+    /// The same, with a certificate of this authority.
+    ///
+    /// # Panics
+    /// The target does not start.
+    pub async fn start_with(authority: &Authority, directory: &Path, bulk_mib: u32) -> Self {
         let issued = authority.issue_server(&[], &[std::net::Ipv4Addr::LOCALHOST.into()]);
         let (certificate, key) = (directory.join("target.crt"), directory.join("target.key"));
         fs::write(&certificate, &issued.certificate_pem).expect("a file can be written");

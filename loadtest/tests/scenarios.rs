@@ -78,6 +78,35 @@ fn a_hop_between_servers_is_compared_with_none() {
 }
 
 #[test]
+fn node_lb_is_compared_with_direct_access_and_each_peer_that_is_here() {
+    // A debug run proves nothing about times, so a bound may be missed.
+    let short = "--rounds 1 --seconds 0.2 --mib 2 --connections 20 --idle-seconds 0.5 --trials 1";
+    let (report, _) = loadtest(&format!("node-lb --parts rates,rest {short}"));
+    let (kinds, missing) = tests::balancers::BalancerKind::installed();
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+    let results = &report["results"];
+    assert_eq!(results["missing"].as_array().map(Vec::len), Some(missing.len()));
+    let rates = results["rates"].as_array().expect("rates");
+    assert_eq!(rates.len(), 4 * (1 + names.len()));
+    assert!(rates.iter().all(|row| row["rate"]["median"].as_f64() > Some(0.0)), "{rates:?}");
+    let rest = results["rest"].as_array().expect("rest");
+    let measured: Vec<&str> = rest.iter().filter_map(|row| row["balancer"].as_str()).collect();
+    assert_eq!(measured, names);
+    assert!(rest.iter().all(|row| row["connectedPssMib"]["median"].as_f64() > Some(0.0)), "{rest:?}");
+}
+
+#[tokio::test]
+async fn a_fault_of_an_api_server_is_drawn_for_each_balancer() {
+    if let Err(error) = tests::network::NetworkNamespace::new().await {
+        return tests::skip::skip("a_fault_of_an_api_server_is_drawn_for_each_balancer", &error.to_string());
+    }
+    let (report, _) = loadtest("node-lb --parts faults --faults frozen --fault-seconds 1 --trials 1");
+    let faults = report["results"]["faults"].as_array().expect("faults");
+    assert!(!faults.is_empty());
+    assert!(faults.iter().all(|row| row["answered"]["median"].as_f64() > Some(100.0)), "{faults:?}");
+}
+
+#[test]
 fn bulk_goes_down_and_up_over_one_and_several_streams_by_either_http() {
     for http in ["1", "2"] {
         let report = passing(&format!("bulk --rounds 1 --mib 2 --streams 1,3 --http {http}"));

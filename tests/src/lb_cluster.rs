@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::kube::kubeconfig::{Credential, Kubeconfig};
 use crate::kube::kubectl::Kubectl;
@@ -21,6 +24,7 @@ pub mod download;
 pub mod kube_proxy;
 pub mod kubeadm;
 mod node_lb;
+mod on_worker;
 pub mod pod;
 pub mod watches;
 
@@ -37,6 +41,9 @@ pub const READY_MAX: Duration = Duration::from_secs(90);
 
 /// Longest time for an API server to end after SIGTERM.
 const TERMINATE_MAX: Duration = Duration::from_secs(60);
+
+/// Longest wait for an answer of probes.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Pause between two looks at something.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -72,12 +79,9 @@ impl LbCluster {
         let worker = NetworkNamespace::new().await?;
         let (mut masters, mut addresses) = (Vec::new(), Vec::new());
         for number in 1..=u8::try_from(MASTERS).expect("few") {
-            let master = NetworkNamespace::new().await?;
-            worker.connect(&format!("master{number}"), &master, "eth0").await?;
-            worker.ip(&format!("addr add 10.7.{number}.1/24 dev master{number}")).await?;
-            master.ip(&format!("addr add 10.7.{number}.2/24 dev eth0")).await?;
+            let (master, address) = cabled(&worker, number).await?;
             masters.push(master);
-            addresses.push(IpAddr::from(Ipv4Addr::new(10, 7, number, 2)));
+            addresses.push(address);
         }
         let options = ClusterOptions {
             network_namespace: Some(masters[0].path().to_owned()),
@@ -128,6 +132,11 @@ impl LbCluster {
         self.edge.kubectl_with(path).in_network_namespace(Some(self.worker.path().to_owned()))
     }
 
+    /// The process id of an API server, or `None` if it does not run.
+    pub fn id(&mut self, master: usize) -> Option<u32> {
+        self.process(master).id()
+    }
+
     /// Sends a signal to an API server.
     ///
     /// # Panics
@@ -157,6 +166,35 @@ impl LbCluster {
         *self.process(master) = process;
     }
 
+    /// Starts an API server on one master more, and returns its number at once.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn add_master(&mut self) -> usize {
+        let master = self.masters.len();
+        let number = u8::try_from(master + 1).expect("few");
+        let (network, address) = cabled(&self.worker, number).await.expect("a network namespace");
+        self.masters.push(network);
+        self.addresses.push(address);
+        let process = self.start_process(master).await;
+        self.others.push(process);
+        master
+    }
+
+    /// The metrics at an address of the worker, or nothing if there is no answer.
+    pub async fn scrape(&self, probes: SocketAddr) -> String {
+        let scrape = async move {
+            let mut stream = TcpStream::connect(probes).await.ok()?;
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: lb\r\nconnection: close\r\n\r\n").await.ok()?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.ok()?;
+            Some(answer)
+        };
+        self.on_worker
+            .run(async { timeout(ANSWER_MAX, scrape).await.ok().flatten().unwrap_or_default() })
+            .await
+    }
+
     /// Gives a master another address, which its API server has when it starts again.
     ///
     /// # Panics
@@ -184,6 +222,15 @@ impl LbCluster {
             other => &mut self.others[other - 1],
         }
     }
+}
+
+/// The network of the master with this number, with a cable to the worker, and its address.
+async fn cabled(worker: &NetworkNamespace, number: u8) -> Result<(NetworkNamespace, IpAddr), NetworkError> {
+    let master = NetworkNamespace::new().await?;
+    worker.connect(&format!("master{number}"), &master, "eth0").await?;
+    worker.ip(&format!("addr add 10.7.{number}.1/24 dev master{number}")).await?;
+    master.ip(&format!("addr add 10.7.{number}.2/24 dev eth0")).await?;
+    Ok((master, Ipv4Addr::new(10, 7, number, 2).into()))
 }
 
 /// Looks until `done` says something, for at most `limit`.

@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod audit_log;
+pub mod balancers;
 pub mod binaries;
 pub mod caller;
 pub mod carrier;

@@ -50,6 +50,18 @@ pub struct Report {
     pub failed: Vec<String>,
     /// The longest time between two answers.
     pub longest: Duration,
+    /// The time of each answer, in no order.
+    pub times: AnswerTimes,
+}
+
+/// The times at which requests were answered.
+#[derive(Default, Clone)]
+pub struct AnswerTimes(pub Vec<Instant>);
+
+impl std::fmt::Debug for AnswerTimes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} times", self.0.len())
+    }
 }
 
 /// A request failed. Go's clients send it again if it was not processed.
@@ -64,6 +76,20 @@ impl Callers {
     /// # Panics
     /// If the identity cannot be used.
     pub async fn start(on_worker: &NamespaceRuntime, count: usize, ca_pem: &str, identity: &Issued) -> Self {
+        Self::start_at(on_worker, LB.parse().expect("an address"), count, ca_pem, identity).await
+    }
+
+    /// The same, at another load balancer on the worker.
+    ///
+    /// # Panics
+    /// If the identity cannot be used.
+    pub async fn start_at(
+        on_worker: &NamespaceRuntime,
+        address: SocketAddr,
+        count: usize,
+        ca_pem: &str,
+        identity: &Issued,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut config = config(ca_pem, Some(identity)).expect("an identity");
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -72,7 +98,7 @@ impl Callers {
             let tasks = tokio::spawn(async move {
                 let mut callers = JoinSet::new();
                 for _ in 0..count {
-                    callers.spawn(call(Arc::clone(&config), Arc::clone(&stopped)));
+                    callers.spawn(call(address, Arc::clone(&config), Arc::clone(&stopped)));
                 }
                 callers.join_all().await
             });
@@ -92,25 +118,30 @@ impl Callers {
             sum.answered += report.answered;
             sum.failed.extend(report.failed);
             sum.longest = sum.longest.max(report.longest);
+            sum.times.0.extend(report.times.0);
         }
         sum
     }
 }
 
-async fn call(config: Arc<ClientConfig>, stop: Arc<AtomicBool>) -> Report {
+async fn call(address: SocketAddr, config: Arc<ClientConfig>, stop: Arc<AtomicBool>) -> Report {
     let (mut report, mut connection) = (Report::default(), None);
     let (mut next, mut last_answer) = (tokio::time::Instant::now(), Instant::now());
     while !stop.load(Ordering::Relaxed) {
-        match timeout(ANSWER_MAX, request(&config, &mut connection)).await {
-            Ok(Ok(())) => report.answered += 1,
+        match timeout(ANSWER_MAX, request(address, &config, &mut connection)).await {
+            Ok(Ok(())) => {
+                report.answered += 1;
+                report.longest = report.longest.max(last_answer.elapsed());
+                last_answer = Instant::now();
+                report.times.0.push(last_answer);
+            }
             Ok(Err(reason)) => report.failed.push(reason),
             Err(_) => report.failed.push(format!("no answer within {ANSWER_MAX:?}")),
         }
-        report.longest = report.longest.max(last_answer.elapsed());
-        last_answer = Instant::now();
         next = (next + PACE).max(tokio::time::Instant::now());
         sleep_until(next).await;
     }
+    report.longest = report.longest.max(last_answer.elapsed());
     report
 }
 
@@ -118,6 +149,7 @@ type CallerConnection = SendRequest<Empty<Bytes>>;
 
 /// One request, sent again as long as it was not processed.
 async fn request(
+    address: SocketAddr,
     config: &Arc<ClientConfig>,
     connection: &mut Option<CallerConnection>,
 ) -> Result<(), String> {
@@ -125,7 +157,7 @@ async fn request(
     for _ in 0..ATTEMPTS_MAX {
         let mut sender = match connection.take() {
             Some(sender) => sender,
-            None => match dial(config).await {
+            None => match dial(address, config).await {
                 Ok(sender) => sender,
                 // An API server that ends resets what waits to be accepted. client-go repeats a GET then (rest/request.go).
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
@@ -148,8 +180,7 @@ async fn request(
     Err(format!("sent {ATTEMPTS_MAX} times: {reasons:?}"))
 }
 
-async fn dial(config: &Arc<ClientConfig>) -> io::Result<CallerConnection> {
-    let address: SocketAddr = LB.parse().expect("an address");
+async fn dial(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<CallerConnection> {
     let stream = TcpStream::connect(address).await?;
     let tls = secured(stream, "127.0.0.1", config).await?;
     let (sender, driver) =

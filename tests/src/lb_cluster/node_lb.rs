@@ -6,10 +6,6 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-
 use super::{LbCluster, until};
 use crate::binaries::binary;
 use crate::process::{Invocation, Process, run};
@@ -29,9 +25,6 @@ const NOTIFY_SOCKET: &str = "notify.sock";
 
 /// Longest time for a start with a handover.
 const HANDOVER_MAX: Duration = Duration::from_secs(30);
-
-/// Longest wait for an answer of the probes.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// node-lb with its files. The process ends when this is dropped.
 #[derive(Debug)]
@@ -214,17 +207,7 @@ impl NodeLb {
 
     /// All metrics, or nothing if there is no answer.
     pub async fn metrics(&self, cluster: &LbCluster) -> String {
-        let scrape = async {
-            let mut stream = TcpStream::connect(PROBES).await.ok()?;
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: lb\r\nconnection: close\r\n\r\n").await.ok()?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.ok()?;
-            Some(answer)
-        };
-        cluster
-            .on_worker
-            .run(async { timeout(ANSWER_MAX, scrape).await.ok().flatten().unwrap_or_default() })
-            .await
+        cluster.scrape(PROBES.parse().expect("an address")).await
     }
 
     /// Waits until node-lb shows an API server in this state.

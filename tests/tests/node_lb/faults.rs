@@ -165,7 +165,7 @@ async fn start(cluster: &LbCluster) -> Callers {
 
 async fn report(what: &str, callers: Callers) -> Report {
     let report = callers.stop().await;
-    let Report { answered, failed, longest } = &report;
+    let Report { answered, failed, longest, times: _ } = &report;
     eprintln!("{what}: {answered} answered, {} failed, longest gap {longest:?}; {failed:?}", failed.len());
     report
 }

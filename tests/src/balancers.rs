@@ -5,6 +5,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::binaries::binary;
 use crate::pki::Issued;
 use crate::process::{Invocation, Process, ProcessError};
@@ -172,8 +174,21 @@ impl Balancer {
         std::iter::once(first).chain(workers).collect()
     }
 
-    /// The file with all that the process wrote.
+    /// All that the process wrote.
     pub fn log(&self) -> String {
         fs::read_to_string(self.process.output()).unwrap_or_default()
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        let processes = self.process_ids();
+        // First, because nginx starts workers anew. They outlive it, and would go on to listen.
+        self.process.kill();
+        for worker in processes.into_iter().skip(1) {
+            if let Some(id) = i32::try_from(worker).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(id, Signal::KILL); // Ended already is as good as killed.
+            }
+        }
     }
 }

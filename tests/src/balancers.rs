@@ -59,7 +59,7 @@ pub struct BalancerOptions<'a> {
 pub struct Balancer {
     /// The program and its configuration.
     pub kind: BalancerKind,
-    /// The address for callers.
+    /// The address at which it accepts callers.
     pub address: SocketAddr,
     /// The address of node-lb's metrics.
     pub probes: SocketAddr,
@@ -90,7 +90,7 @@ impl BalancerKind {
     /// node-lb, then all that it is compared with.
     pub const ALL: [Self; 4] = [Self::NodeLb, Self::HaproxyQuick, Self::HaproxyDefault, Self::Nginx];
 
-    /// The name in reports.
+    /// The name that reports have for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::NodeLb => "node-lb",

@@ -21,7 +21,7 @@ use crate::spread::Spread;
 use crate::svg::{Labels, Line, Plot, lines};
 use crate::table::Table;
 
-/// Callers of each balancer.
+/// Callers that each balancer has at once.
 const CALLERS: usize = 9;
 
 /// The time for which callers run before a fault and after it.
@@ -71,7 +71,7 @@ pub struct MeasuredFaults {
     pub plots: Vec<Plot>,
 }
 
-/// What the callers of each balancer saw in one trial, in the order of the balancers.
+/// The reports of all callers in one trial, in the order of the balancers.
 #[derive(Debug)]
 struct Trial {
     at: Instant,

@@ -15,7 +15,7 @@ use tests::scratch::Scratch;
 use tests::skip::skip;
 use tokio::time::sleep;
 
-/// Callers of each balancer.
+/// Callers that each balancer has at once.
 const CALLERS: usize = 9;
 
 /// The niceness of the balancers and of the other load, the lowest priority by setpriority(2).

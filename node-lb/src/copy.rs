@@ -15,6 +15,15 @@ thread_local! {
     static CHUNK: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK_BYTES]);
 }
 
+/// The side of a copy that broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopyError {
+    /// Nothing more can be read from the one side.
+    From,
+    /// Nothing more can be written to the other side.
+    To,
+}
+
 /// One direction of a connection: the bytes that were read and not yet written, and its end. It stays valid when a
 /// copy is dropped, so that another one, also of another process, can go on.
 #[derive(Debug, Default)]
@@ -46,18 +55,21 @@ impl Half {
         from: &TcpStream,
         to: &TcpStream,
         chunk: &mut [u8],
-        copied: &mut impl FnMut(usize),
-    ) -> io::Result<()> {
-        let read = read(from, chunk)?;
+        copied: &mut impl FnMut(&[u8]),
+    ) -> Result<(), CopyError> {
+        let read = match read(from, chunk) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            read => read.map_err(|_| CopyError::From)?,
+        };
         if read == 0 {
-            end(to)?;
+            end(to).map_err(|_| CopyError::To)?;
             self.is_done = true;
             return Ok(());
         }
-        copied(read);
+        copied(&chunk[..read]);
         let written = match to.try_write(&chunk[..read]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            written => written?,
+            written => written.map_err(|_| CopyError::To)?,
         };
         if written < read {
             self.rest = chunk[written..read].to_vec();
@@ -89,17 +101,14 @@ pub(crate) async fn copy(
     from: &TcpStream,
     to: &TcpStream,
     half: &mut Half,
-    mut copied: impl FnMut(usize),
-) -> io::Result<()> {
-    half.flush(to).await?;
+    mut copied: impl FnMut(&[u8]),
+) -> Result<(), CopyError> {
+    half.flush(to).await.map_err(|_| CopyError::To)?;
     while !half.is_done {
         consume_budget().await;
-        from.readable().await?;
-        match CHUNK.with_borrow_mut(|chunk| half.step(from, to, chunk, &mut copied)) {
-            Ok(()) => half.flush(to).await?,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
+        from.readable().await.map_err(|_| CopyError::From)?;
+        CHUNK.with_borrow_mut(|chunk| half.step(from, to, chunk, &mut copied))?;
+        half.flush(to).await.map_err(|_| CopyError::To)?;
     }
     Ok(())
 }
@@ -164,7 +173,7 @@ mod tests {
             received
         };
         let mut half = Half::default();
-        let copying = copy(&from, &to, &mut half, |bytes| copied += bytes);
+        let copying = copy(&from, &to, &mut half, |bytes| copied += bytes.len());
         let (result, (), received) = tokio::join!(copying, send, receive);
 
         result.unwrap();
@@ -209,7 +218,9 @@ mod tests {
         caller.set_zero_linger().unwrap();
         drop(caller);
 
-        copy(&from, &to, &mut Half::default(), |_| {}).await.unwrap_err();
+        let broken = copy(&from, &to, &mut Half::default(), |_| {}).await;
+
+        assert_eq!(broken, Err(CopyError::From));
 
         assert_eq!(api_server.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }

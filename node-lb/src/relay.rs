@@ -17,6 +17,7 @@ use crate::pods::PodAddress;
 
 mod connection;
 mod dialing;
+mod first_bytes;
 mod keep_alive;
 mod moving;
 mod parking;

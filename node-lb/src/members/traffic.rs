@@ -53,6 +53,8 @@ connection_results! {
     DialRefused = "dial_refused";
     /// The dial was not answered in time, or the address cannot be reached.
     DialFailed = "dial_failed";
+    /// The API server ended the connection before its first byte, and another one was dialed.
+    Unanswered = "unanswered";
     /// Both sides have closed the connection.
     Closed = "closed";
     /// One side has broken the connection.

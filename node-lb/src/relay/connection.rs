@@ -16,9 +16,10 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::dialing::{self, ApiServer};
+use super::first_bytes::FirstBytes;
 use super::{DIALS_MAX, QUIET_FOR, moving};
 use crate::balancer::{Balancer, Join};
-use crate::copy::{Half, copy};
+use crate::copy::{CopyError, Half, copy};
 use crate::handover::{
     ConnectionFacts, Direction, HandedConnection, HandoverError, ListenerFacts, Successor,
 };
@@ -37,8 +38,26 @@ pub(super) struct Connection {
     to: Half,
     /// The way from the API server to the caller.
     from: Half,
+    first: FirstBytes,
+    /// API servers that have ended the connection before their first byte.
+    tried: Vec<SocketAddr>,
     activity: Activity,
     handshake: Option<HandshakeSlot>,
+}
+
+/// The end of the time before an API server's first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    /// The first byte of the API server is there.
+    Answers,
+    /// The API server has closed the connection without a byte.
+    Closed,
+    /// The API server has reset it.
+    Broken,
+    /// The API server is found to be down.
+    Cut,
+    /// The connection has ended otherwise.
+    Ended(ConnectionResult),
 }
 
 /// The listener and the caller of a connection, and what is held as long as the connection.
@@ -66,8 +85,9 @@ impl Connection {
         // Typed characters and small frames are sent at once.
         let _ = caller.set_nodelay(true);
         let (to, from) = Default::default();
-        let activity = Activity::begin();
-        Self { caller, origin, api_server: None, to, from, activity, handshake: Some(handshake) }
+        let (first, tried, activity) = (FirstBytes::new(), Vec::new(), Activity::begin());
+        let handshake = Some(handshake);
+        Self { caller, origin, api_server: None, to, from, first, tried, activity, handshake }
     }
 
     /// Goes on with a connection that another process has handed over.
@@ -86,12 +106,16 @@ impl Connection {
             }
             (None | Some(_), _) => None,
         };
+        // An API server that is still looked for has got nothing.
+        let first = if api_server.is_none() { FirstBytes::of(&to) } else { FirstBytes::unknown() };
         Ok(Self {
             caller: stream(caller)?,
             origin,
             api_server,
             to: Half::new(to, facts.to.is_done),
             from: Half::new(from, facts.from.is_done),
+            first,
+            tried: Vec::new(),
             // It counts as new, so that it does not move while this process learns of its API servers.
             activity: Activity::begin(),
             handshake: None,
@@ -100,19 +124,59 @@ impl Connection {
 
     /// Serves the connection to its end. Cancel-safe: driven again, it goes on, here or in another process.
     pub(super) async fn drive(&mut self, balancer: &Balancer, scope: &Scope) {
-        if self.api_server.is_none() {
-            self.api_server = timeout(DIALS_MAX, dialing::connect(balancer)).await.ok().flatten();
+        loop {
+            if self.api_server.is_none() {
+                let connecting = dialing::connect(balancer, &self.tried);
+                self.api_server = timeout(DIALS_MAX, connecting).await.ok().flatten();
+            }
+            self.handshake = None;
+            let Some(api_server) = &mut self.api_server else {
+                balancer.refused();
+                // An end without a byte would look like an API server that closes.
+                let _ = self.caller.set_zero_linger();
+                return;
+            };
+            let mut opening = Opening::Answers;
+            if self.first.to_send_again().is_some() {
+                let first = &mut self.first;
+                opening = open(&self.caller, api_server, &mut self.to, first, &self.activity, scope).await;
+            }
+            let is_unanswered = matches!(opening, Opening::Closed | Opening::Broken | Opening::Cut);
+            if is_unanswered && self.begins_anew(balancer) {
+                continue;
+            }
+            let Some(api_server) = &mut self.api_server else { return };
+            let result = match opening {
+                Opening::Broken => ConnectionResult::Broken,
+                Opening::Cut => ConnectionResult::Cut,
+                Opening::Ended(result) => result,
+                Opening::Answers | Opening::Closed => {
+                    self.first.answered();
+                    let halves = (&mut self.to, &mut self.from);
+                    relay(&self.caller, api_server, halves, &self.activity, balancer.joins(), scope).await
+                }
+            };
+            return self.ended(result, balancer);
         }
-        self.handshake = None;
-        let Some(api_server) = &mut self.api_server else {
-            balancer.refused();
-            // An end without a byte would look like an API server that closes.
-            let _ = self.caller.set_zero_linger();
-            return;
+    }
+
+    /// Prepares the connection for another API server, if that can get the same bytes as this one.
+    fn begins_anew(&mut self, balancer: &Balancer) -> bool {
+        let is_late = self.activity.opened.elapsed() > DIALS_MAX;
+        let Some(first) = self.first.to_send_again().filter(|_| !is_late && !self.to.is_done()) else {
+            return false;
         };
-        let joins = balancer.joins();
-        let halves = (&mut self.to, &mut self.from);
-        let result = relay(&self.caller, api_server, halves, &self.activity, joins, scope).await;
+        self.to = Half::new(first.to_vec(), false);
+        if let Some(api_server) = self.api_server.take() {
+            api_server.chosen.traffic.count(ConnectionResult::Unanswered);
+            self.tried.push(api_server.chosen.address);
+        }
+        balancer.suspect();
+        true
+    }
+
+    fn ended(&self, result: ConnectionResult, balancer: &Balancer) {
+        let Some(api_server) = &self.api_server else { return };
         if matches!(result, ConnectionResult::Broken | ConnectionResult::Cut) {
             // A reset on both sides: what was cut short must not look complete.
             let _ = (self.caller.set_zero_linger(), api_server.stream.set_zero_linger());
@@ -144,6 +208,47 @@ impl Connection {
     }
 }
 
+/// Passes the caller's first bytes on until the API server's first byte can be read. All may be dropped at any time.
+async fn open(
+    caller: &TcpStream,
+    api_server: &mut ApiServer,
+    to: &mut Half,
+    first: &mut FirstBytes,
+    activity: &Activity,
+    scope: &Scope,
+) -> Opening {
+    let ApiServer { stream, chosen, cuts } = api_server;
+    let up = async {
+        let copied = copy(caller, stream, to, |bytes| {
+            first.sent(bytes);
+            chosen.traffic.sent(bytes.len());
+            activity.note_byte(Instant::now());
+        });
+        match copied.await {
+            Ok(()) => pending().await,
+            Err(CopyError::From) => Opening::Ended(ConnectionResult::Broken),
+            Err(CopyError::To) => Opening::Broken,
+        }
+    };
+    let drained = async {
+        scope.draining().await;
+        activity.quiet().await;
+    };
+    let mut byte = [0];
+    // All arms are cancel-safe. Biased, so that an answer which is there counts before anything else.
+    tokio::select! {
+        biased;
+        peeked = stream.peek(&mut byte) => match peeked {
+            Ok(0) => Opening::Closed,
+            Err(_) => Opening::Broken,
+            Ok(_) => Opening::Answers,
+        },
+        opening = up => opening,
+        _ = cuts.changed() => Opening::Cut,
+        () = drained => Opening::Ended(ConnectionResult::Drained),
+    }
+}
+
 /// Relays until the end of the connection. All may be dropped at any time, and no byte is lost.
 async fn relay(
     caller: &TcpStream,
@@ -155,12 +260,12 @@ async fn relay(
 ) -> ConnectionResult {
     let ApiServer { stream, chosen, cuts } = api_server;
     let up = copy(caller, stream, to, |bytes| {
-        chosen.traffic.sent(bytes);
+        chosen.traffic.sent(bytes.len());
         activity.note_byte(Instant::now());
     });
     let down = copy(stream, caller, from, |bytes| {
         let now = Instant::now();
-        chosen.traffic.received(bytes, now);
+        chosen.traffic.received(bytes.len(), now);
         activity.note_byte(now);
     });
     let drained = async {

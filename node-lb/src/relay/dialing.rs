@@ -1,5 +1,6 @@
 //! Finds an API server for a connection, and dials it.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use daemon::error_chain;
@@ -30,10 +31,11 @@ impl ApiServer {
     }
 }
 
-/// Dials API servers until one answers. `None` if none does.
-pub(super) async fn connect(balancer: &Balancer) -> Option<ApiServer> {
-    let mut chosen = balancer.choose_first(FIRST_MAX).await?;
-    let mut tried = Vec::new();
+/// Dials API servers until one answers, other than those that were `tried`. `None` if none does.
+pub(super) async fn connect(balancer: &Balancer, tried: &[SocketAddr]) -> Option<ApiServer> {
+    let mut tried = tried.to_vec();
+    let mut chosen =
+        if tried.is_empty() { balancer.choose_first(FIRST_MAX).await? } else { balancer.choose(&tried)? };
     loop {
         // Before the dial, so that no cut is missed.
         let cuts = chosen.traffic.cuts();

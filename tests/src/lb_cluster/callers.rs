@@ -154,13 +154,15 @@ async fn request(
     connection: &mut Option<CallerConnection>,
 ) -> Result<(), String> {
     let mut reasons = Vec::new();
+    let is_node_lb = LB.parse() == Ok(address);
     for _ in 0..ATTEMPTS_MAX {
         let mut sender = match connection.take() {
             Some(sender) => sender,
             None => match dial(address, config).await {
                 Ok(sender) => sender,
-                // An API server that ends resets what waits to be accepted. client-go repeats a GET then (rest/request.go).
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                // An API server that ends resets what waits to be accepted. client-go repeats a GET then (rest/request.go). node-lb
+                // must not need that.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !is_node_lb => {
                     reasons.push(format!("dial: {error}"));
                     sleep(RESET_PAUSE).await;
                     continue;

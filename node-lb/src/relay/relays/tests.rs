@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::handover::{HandoverSocket, Inventory, SOCKET_FILE, ask};
-use crate::members::{ProbeOutcome, Source};
+use crate::members::{ConnectionResult, Members, ProbeOutcome, Source};
 
 /// More than the kernel holds for a reader that does not read.
 const LARGE_BYTES: usize = 16 * 1024 * 1024;
@@ -209,4 +209,87 @@ async fn a_connection_without_an_api_server_finds_one_in_the_next_process() {
     let mut hello = [0; 5];
     timeout(SOON, api_server.read_exact(&mut hello)).await.unwrap().unwrap();
     assert_eq!(&hello, b"hello");
+}
+
+/// A record of a TLS handshake with 8 bytes.
+const HELLO: &[u8] = b"\x16\x03\x01\x00\x08a hello!";
+
+/// Two API servers that are ready, a process that knows them, and a caller whose connection one of them has accepted.
+struct TwoApiServers {
+    process: Process,
+    caller: TcpStream,
+    first: TcpStream,
+    other: TcpListener,
+}
+
+impl TwoApiServers {
+    async fn start() -> Self {
+        let bind = || TcpListener::bind("127.0.0.1:0");
+        let (one, two) = (bind().await.unwrap(), bind().await.unwrap());
+        let process = Process::new();
+        let addresses = [&one, &two].map(|listener| listener.local_addr().unwrap());
+        process.balancer.name(Source::Seeds, &addresses);
+        for address in addresses {
+            let answered = ProbeOutcome::Answered { is_ready: true, round_trip: Duration::ZERO };
+            process.balancer.probed(address, answered, Instant::now());
+        }
+        let bound = BoundRelay::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let relay = bound.address();
+        process.listen(bound);
+        let caller = TcpStream::connect(relay).await.unwrap();
+        let (first, other) = tokio::select! {
+            accepted = one.accept() => (accepted.unwrap().0, two),
+            accepted = two.accept() => (accepted.unwrap().0, one),
+        };
+        Self { process, caller, first, other }
+    }
+}
+
+/// Both a reset and an end without a byte.
+#[tokio::test]
+async fn another_api_server_gets_the_first_bytes_of_one_that_ends() {
+    for is_reset in [true, false] {
+        let TwoApiServers { process, mut caller, mut first, other } = TwoApiServers::start().await;
+        let unanswered = first.local_addr().unwrap();
+        caller.write_all(HELLO).await.unwrap();
+        let mut hello = [0; HELLO.len()];
+        first.read_exact(&mut hello).await.unwrap();
+
+        if is_reset {
+            first.set_zero_linger().unwrap();
+        }
+        drop(first);
+
+        let (mut second, _) = timeout(SOON, other.accept()).await.unwrap().unwrap();
+        let mut again = [0; HELLO.len()];
+        timeout(SOON, second.read_exact(&mut again)).await.unwrap().unwrap();
+        assert_eq!(again, HELLO);
+        second.write_all(b"answer").await.unwrap();
+        let mut answer = [0; 6];
+        timeout(SOON, caller.read_exact(&mut answer)).await.unwrap().unwrap();
+        let counted = |members: &Members| {
+            members.get(unanswered).map(|member| member.traffic.counted(ConnectionResult::Unanswered))
+        };
+        assert_eq!(process.balancer.read(counted), Some(1));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_with_an_answer_or_with_data_does_not_begin_anew() {
+    let data = [HELLO, b"\x17\x03\x03\x00\x01x"].concat();
+    for (sent, is_answered) in [(HELLO, true), (&data, false), (b"GET / HTTP/1.1\r\n", false)] {
+        let TwoApiServers { mut caller, mut first, other, .. } = TwoApiServers::start().await;
+        caller.write_all(sent).await.unwrap();
+        first.read_exact(&mut vec![0; sent.len()]).await.unwrap();
+        if is_answered {
+            first.write_all(b"a").await.unwrap();
+            caller.read_exact(&mut [0]).await.unwrap();
+        }
+
+        first.set_zero_linger().unwrap();
+        drop(first);
+
+        timeout(SOON, caller.read(&mut [0])).await.unwrap().unwrap_err();
+        assert!(futures::poll!(Box::pin(other.accept())).is_pending(), "{is_answered}");
+    }
 }

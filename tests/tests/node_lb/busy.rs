@@ -1,12 +1,10 @@
 //! A worker that is far too busy, while all API servers are well.
 //!
-//! Balancers compete with the other load at the same low priority. API servers have the usual one, since they are on
-//! machines of their own in truth.
+//! Balancers, API servers and the other load compete at the same priority.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, setpriority_process};
 use tests::balancers::{Balancer, BalancerKind};
 use tests::lb_cluster::LbCluster;
 use tests::lb_cluster::callers::Callers;
@@ -17,9 +15,6 @@ use tokio::time::sleep;
 
 /// Callers that each balancer has at once.
 const CALLERS: usize = 9;
-
-/// The niceness of the balancers and of the other load, the lowest priority by setpriority(2).
-const NICENESS: i32 = 19;
 
 /// Processes that want a core each.
 const BURNERS: usize = 30;
@@ -53,15 +48,12 @@ async fn no_connection_of_a_living_api_server_ends_on_a_busy_worker() {
     for (number, kind) in (0..).zip(kinds) {
         let balancer = cluster.start_balancer(kind, number).await.expect("a balancer starts");
         cluster.until_serves(balancer.address).await;
-        balancer.process_ids().into_iter().for_each(lower_priority);
         balancers.push(balancer);
     }
     let scratch = Scratch::new("tombolo-burners-").expect("a folder");
     let mut burners = Vec::new();
     for _ in 0..BURNERS {
-        let niceness = NICENESS.to_string();
-        let burner =
-            Invocation::of("nice").arguments(["-n", &niceness, "/bin/sh", "-c", "while :; do :; done"]);
+        let burner = Invocation::of("/bin/sh").arguments(["-c", "while :; do :; done"]);
         burners.push(Process::start(&burner, &scratch.path().join("burners.log")).await.expect("a shell"));
     }
     let loaded_by = Instant::now() + LOADED_MAX;
@@ -91,14 +83,6 @@ async fn no_connection_of_a_living_api_server_ends_on_a_busy_worker() {
     eprintln!("node-lb has ended {ended} connections");
     assert!(lowest > LOAD_MIN, "the load average fell to {lowest}");
     assert_eq!(ended, 0, "{metrics}\n{}", balancers[0].log());
-}
-
-/// Gives all threads of a process the lowest priority.
-fn lower_priority(process: u32) {
-    for thread in fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten() {
-        let id = thread.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        setpriority_process(Some(id.expect("a thread id")), NICENESS).expect("anybody may lower a priority");
-    }
 }
 
 async fn report(balancers: &[Balancer], callers: Vec<Callers>) {

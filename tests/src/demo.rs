@@ -183,7 +183,9 @@ pub async fn run_worker(once: bool) -> ExitCode {
     match shown {
         Ok(worker) => {
             if !once {
-                worker::print_next_steps(&worker, &progress);
+                if let Err(error) = worker::print_next_steps(&worker, &progress) {
+                    progress.plain(&format!("the kubeconfig cannot be written to the worker: {error}"));
+                }
                 signals.next().await;
             }
             progress.say("stopping");

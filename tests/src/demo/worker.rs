@@ -1,6 +1,8 @@
 //! `make demo WORKER=1`: a machine joins by one command, and finds its control plane after a loss of power while all but its masters is
 //! dark.
 
+use std::fs;
+use std::io;
 use std::time::Instant;
 
 use super::DemoError;
@@ -8,6 +10,9 @@ use super::progress::Progress;
 use crate::kube::kubectl::Kubectl;
 use crate::lb_cluster::MASTERS;
 use crate::lb_cluster::booted_worker::BootedWorker;
+
+/// The kubeconfig on the worker, for those who try it.
+const KUBECONFIG: &str = "/etc/kubernetes/admin.conf";
 
 /// Shows it, and returns what has to go on.
 pub(super) async fn perform(progress: &Progress) -> Result<BootedWorker, DemoError> {
@@ -67,12 +72,13 @@ async fn show(progress: &Progress, kubectl: &Kubectl) -> Result<(), DemoError> {
 }
 
 /// Commands to try in another terminal.
-pub(super) fn print_next_steps(worker: &BootedWorker, progress: &Progress) {
+pub(super) fn print_next_steps(worker: &BootedWorker, progress: &Progress) -> io::Result<()> {
     let shell = worker.machine.inside("bash", &[]).command_line();
     let kubeconfig = worker.cluster.edge.directory().join("worker.conf");
+    fs::copy(kubeconfig, worker.machine.on_disk(KUBECONFIG))?;
     progress.plain(&format!(
-        "\nTry it in another terminal. A shell on the worker:\n\n  {shell}\n\nand there:\n\n  kubectl --kubeconfig {} get pods -A -w\n  \
-         tombolo doctor node\n  journal: less /var/log/units.log\n  tombolo node reset\n\nCtrl-C stops everything.",
-        kubeconfig.display()
+        "\nTry it in another terminal. A shell on the worker:\n\n  {shell}\n\nand there:\n\n  kubectl --kubeconfig {KUBECONFIG} get pods -A -w\n  \
+         tombolo doctor node\n  less /var/log/units.log\n  tombolo node reset\n\nCtrl-C stops everything."
     ));
+    Ok(())
 }

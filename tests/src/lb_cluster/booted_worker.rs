@@ -10,6 +10,7 @@ use super::command::Ended;
 use super::{LB, LbCluster, MASTERS, READY_MAX, kubeadm, until};
 use crate::binaries::binary;
 use crate::dial::dial;
+use crate::kube::assets::Assets;
 use crate::kube::controllers::Controllers;
 use crate::network::NetworkError;
 use crate::node::{BootedMachine, Image, NodeUnavailable, assets};
@@ -71,11 +72,13 @@ impl BootedWorker {
     /// If something does not start.
     pub async fn start() -> Result<Self, WorkerUnavailable> {
         let assets = assets()?;
+        let kubectl = Assets::find().map_err(NodeUnavailable::from)?.kubectl;
         let cluster = LbCluster::start().await?;
         let programs = [
             (binary("node-lb"), "node-lb"),
             (binary("tombolo"), "tombolo"),
             (assets.kubelet.clone(), "kubelet"),
+            (kubectl, "kubectl"),
         ];
         let pod = [(assets.pod.as_path(), "bin/pod")];
         let image = Image { name: IMAGE, programs: &pod, entrypoint: &["/bin/pod"], ..Image::default() };

@@ -56,11 +56,20 @@ while [ $# -gt 0 ]; do
     mount --bind "$1" "/usr/bin/$2"
     shift 2
 done
+# The disk stays where it is, also below /tmp. Units with PrivateTmp= leave folders in both of these.
+mount -t tmpfs tmpfs /run
+mkdir /run/disk
+mount --rbind "$disk" /run/disk
+mount -t tmpfs -o mode=1777 tmpfs /tmp
+mount -t tmpfs -o mode=1777 tmpfs /var/tmp
+mkdir -p "$disk"
+mount --rbind /run/disk "$disk"
+umount --lazy /run/disk
+rmdir /run/disk
 mkdir -p "$disk/var/lib" "$disk/var/log"
 mount --bind "$disk/var/lib" /var/lib
 mount --bind "$disk/var/log" /var/log
 mount --bind "$disk/units" /etc/systemd
-mount -t tmpfs tmpfs /run
 for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops; do
     copy=$disk/sysctl/${setting##*/}
     cat "/proc/sys/$setting" >"$copy"

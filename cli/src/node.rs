@@ -10,6 +10,7 @@ mod journal;
 mod kubelet;
 mod load_balancer;
 mod machine;
+mod programs;
 mod reset;
 mod systemd;
 mod traces;

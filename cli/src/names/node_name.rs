@@ -1,5 +1,7 @@
 //! Names of Nodes, as Kubernetes has them: DNS-1123 subdomains.
 
+use proto::cluster::is_dns_label;
+
 /// Longest name of a Node, in bytes (RFC 1123, section 2.1).
 const NAME_BYTES_MAX: usize = 253;
 
@@ -11,13 +13,7 @@ pub(crate) struct NotANodeName;
 
 /// Parses the name that a machine's Node will have.
 pub(crate) fn node_name(text: &str) -> Result<String, NotANodeName> {
-    let is_label = |label: &str| {
-        !label.is_empty()
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-    };
-    if text.len() <= NAME_BYTES_MAX && text.split('.').all(is_label) {
+    if text.len() <= NAME_BYTES_MAX && text.split('.').all(is_dns_label) {
         Ok(text.to_owned())
     } else {
         Err(NotANodeName)

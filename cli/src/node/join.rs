@@ -15,7 +15,8 @@ use super::journal::{Journal, JournalError, Step};
 use super::kubelet::{self, Kubelet, KubeletConfiguration, KubeletError};
 use super::load_balancer::{self, CaError};
 use super::machine::{self, MachineError};
-use super::systemd::{KUBELET_UNIT, NODE_LB_UNIT, SystemctlError, systemctl};
+use super::programs::ProgramError;
+use super::systemd::{KUBELET_UNIT, NODE_LB_UNIT, systemctl};
 use super::waiting::{self, WaitError};
 use crate::args::NodeJoin;
 use crate::files::{self, NewFile, ReadError};
@@ -51,7 +52,7 @@ pub(crate) enum NodeJoinError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
-    Systemctl(#[from] SystemctlError),
+    Program(#[from] ProgramError),
     #[error(transparent)]
     Wait(#[from] WaitError),
     #[error("cannot remove {0}, which holds the token")]

@@ -4,9 +4,9 @@ use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::journal::{Journal, Step};
+use super::programs;
 use super::systemd::{KUBELET_UNIT, NODE_LB_UNIT};
 use crate::names::node_name;
 
@@ -119,9 +119,7 @@ pub(super) struct KubeletProgram {
 pub(super) fn kubelet(root: &Path) -> Result<KubeletProgram, MachineError> {
     let path = KUBELETS.iter().find(|path| root.join(path).exists()).ok_or(MachineError::NoKubelet)?;
     let program = root.join(path);
-    let output =
-        Command::new(&program).arg("--version").output().ok().filter(|output| output.status.success());
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let text = programs::run(&program.display().to_string(), &["--version"]).unwrap_or_default();
     // `Kubernetes v1.36.3`
     match text.trim().strip_prefix("Kubernetes ") {
         Some(version) => Ok(KubeletProgram { path: format!("/{path}"), version: version.to_owned() }),

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use super::cri::{CriError, Runtime};
 use super::journal::{self, Journal, JournalError, Step};
-use super::systemd::{SystemctlError, systemctl};
-use super::traces::{self, TraceError};
+use super::programs::ProgramError;
+use super::systemd::systemctl;
+use super::traces;
 use crate::args::NodeReset;
 use crate::runtime::{self, RuntimeError};
 
@@ -15,13 +16,11 @@ pub(crate) enum NodeResetError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
-    Systemctl(#[from] SystemctlError),
-    #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("pods of this machine cannot be removed")]
     Pods(#[from] CriError),
     #[error(transparent)]
-    Trace(#[from] TraceError),
+    Program(#[from] ProgramError),
 }
 
 /// Takes every step back, the last one first. Returns a line for each.

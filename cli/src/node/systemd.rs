@@ -1,6 +1,6 @@
 //! Units of systemd: of node-lb and of kubelet.
 
-use std::process::Command;
+use super::programs::{ProgramError, run};
 
 /// The unit of node-lb, and its text as it is shipped.
 pub(super) const NODE_LB_UNIT: &str = "node-lb.service";
@@ -12,20 +12,7 @@ pub(super) const KUBELET_UNIT: &str = "kubelet.service";
 /// The folder of the units that an administrator adds.
 pub(super) const UNITS: &str = "etc/systemd/system";
 
-/// The error of one run of `systemctl`.
-#[derive(Debug, thiserror::Error)]
-#[error("`systemctl {words}` failed: {output}")]
-pub(crate) struct SystemctlError {
-    words: String,
-    output: String,
-}
-
 /// Runs `systemctl` with these arguments.
-pub(super) fn systemctl(words: &[&str]) -> Result<(), SystemctlError> {
-    let failed = |output: String| SystemctlError { words: words.join(" "), output };
-    match Command::new("systemctl").args(words).output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-        Err(error) => Err(failed(error.to_string())),
-    }
+pub(super) fn systemctl(words: &[&str]) -> Result<(), ProgramError> {
+    run("systemctl", words).map(drop)
 }

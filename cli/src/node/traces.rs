@@ -1,11 +1,10 @@
 //! Takes away the traces of kubelet and kube-proxy in the kernel: mounts of volumes, and rules of the packet filter.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use super::machine::KUBELET_STATE;
+use super::programs::{ProgramError, feed, is_installed, run};
 
 /// The chains of kubelet and kube-proxy in iptables begin so.
 const PREFIX: &str = "KUBE-";
@@ -13,16 +12,8 @@ const PREFIX: &str = "KUBE-";
 /// The tables of kube-proxy in its mode `nftables`.
 const NFTABLES: [&str; 2] = ["table ip kube-proxy", "table ip6 kube-proxy"];
 
-/// A mount or a rule that stays.
-#[derive(Debug, thiserror::Error)]
-#[error("`{command}` failed: {output}")]
-pub(crate) struct TraceError {
-    command: String,
-    output: String,
-}
-
 /// Unmounts everything below kubelet's folder, the deepest first.
-pub(super) fn unmount_volumes(root: &Path) -> Result<(), TraceError> {
+pub(super) fn unmount_volumes(root: &Path) -> Result<(), ProgramError> {
     let state = root.join(KUBELET_STATE);
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mut below: Vec<&str> = mounts
@@ -35,7 +26,7 @@ pub(super) fn unmount_volumes(root: &Path) -> Result<(), TraceError> {
 }
 
 /// Removes the rules and chains of kubelet and kube-proxy. A machine without the programs has none.
-pub(super) fn remove_rules() -> Result<(), TraceError> {
+pub(super) fn remove_rules() -> Result<(), ProgramError> {
     for (save, restore) in [("iptables-save", "iptables-restore"), ("ip6tables-save", "ip6tables-restore")] {
         if is_installed(save) {
             let removals = removals(&run(save, &[])?);
@@ -73,34 +64,6 @@ fn removals(saved: &str) -> String {
         }
     }
     script
-}
-
-fn is_installed(program: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&paths).any(|folder| folder.join(program).exists())
-}
-
-fn run(program: &str, words: &[&str]) -> Result<String, TraceError> {
-    feed(program, words, "")
-}
-
-/// Runs a program with this text at its standard input.
-fn feed(program: &str, words: &[&str], text: &str) -> Result<String, TraceError> {
-    let failed = |output: String| TraceError { command: [&[program], words].concat().join(" "), output };
-    let output = || {
-        let mut command = Command::new(program);
-        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        if let Some(mut input) = child.stdin.take() {
-            input.write_all(text.as_bytes())?;
-        }
-        child.wait_with_output()
-    };
-    match output() {
-        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Ok(output) => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-        Err(error) => Err(failed(error.to_string())),
-    }
 }
 
 #[cfg(test)]

@@ -29,8 +29,8 @@ pub use common::{
     CommonConfig, CommonDefaults, GRACE_SECONDS_MAX, RawCommon, RawLog, RawLogFormat, RawProbes,
 };
 pub use keys::{
-    HOST_BYTES_MAX, KeyError, RawLayout, RawRuntime, bounded, host, host_and_port, readable_file, seconds,
-    socket_address,
+    HOST_BYTES_MAX, KeyError, RawLayout, RawRuntime, bounded, dns_label, host, host_and_port, readable_file,
+    seconds, socket_address,
 };
 pub use pem_error::describe_pem_error;
 pub use redact::redact;

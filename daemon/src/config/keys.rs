@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use proto::cluster::is_dns_label;
 use serde::Deserialize;
 
 use super::redact::redact;
@@ -146,6 +147,18 @@ pub fn host_and_port(key: &str, text: &str) -> Result<(String, u16), KeyError> {
         return Err(refused());
     }
     Ok((host(key, host_text.to_owned())?, port))
+}
+
+/// Accepts a DNS-1123 label, which needs no encoding in a path.
+///
+/// # Errors
+///
+/// The text is something else.
+pub fn dns_label(key: &str, text: String) -> Result<String, KeyError> {
+    if is_dns_label(&text) {
+        return Ok(text);
+    }
+    Err(KeyError::new(key, text, "a name of at most 63 characters of a-z, 0-9 and '-'"))
 }
 
 /// Reads the file at `path`, at most `bytes_max`.

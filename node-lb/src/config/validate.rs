@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use daemon::config::{
-    CommonDefaults, KeyError, RawCommon, RawLayout, bounded, host_and_port, socket_address,
+    CommonDefaults, KeyError, RawCommon, RawLayout, bounded, dns_label, host_and_port, socket_address,
 };
 use rustls_pki_types::ServerName;
 
@@ -22,9 +22,6 @@ pub(super) const COMMON_DEFAULTS: CommonDefaults = CommonDefaults {
     layout: RawLayout::PerCore,
     threads: Some(1),
 };
-
-/// Longest DNS-1123 label, in bytes (RFC 1123, section 2.1).
-const LABEL_BYTES_MAX: usize = 63;
 
 /// The value of a missing key in an error.
 const NOTHING: &str = "nothing";
@@ -97,9 +94,7 @@ fn listen(raw: Option<Vec<String>>) -> Result<Vec<SocketAddr>, KeyError> {
 fn host_cluster(raw: RawHostCluster, directory: &Path) -> Result<HostCluster, KeyError> {
     const API_SERVER: &str = "hostCluster.apiServer";
     let RawHostCluster { api_server, ca_file, token_file, namespace, service } = raw;
-    let api_server = api_server.unwrap_or_default();
-    let refused = || KeyError::new(API_SERVER, &api_server, "host:port, an IPv6 address in brackets");
-    let (host, port) = host_and_port(API_SERVER, &api_server).map_err(|_| refused())?;
+    let (host, port) = host_and_port(API_SERVER, &api_server.unwrap_or_default())?;
     let file = |key: &str, path: Option<PathBuf>| {
         let path = path.filter(|path| !path.as_os_str().is_empty());
         path.map(|path| directory.join(path)).ok_or_else(|| KeyError::new(key, NOTHING, "the path of a file"))
@@ -108,30 +103,15 @@ fn host_cluster(raw: RawHostCluster, directory: &Path) -> Result<HostCluster, Ke
         ca: file("hostCluster.caFile", ca_file)?,
         certificate: None,
         key: None,
-        server_name: ServerName::try_from(host.clone()).map_err(|_| refused())?,
+        server_name: server_name(API_SERVER, &host)?,
     };
     Ok(HostCluster {
         address: (host, port),
         tls,
         token: file("hostCluster.tokenFile", token_file)?,
-        namespace: label("hostCluster.namespace", namespace)?,
-        service: label("hostCluster.service", service)?,
+        namespace: dns_label("hostCluster.namespace", namespace.unwrap_or_default())?,
+        service: dns_label("hostCluster.service", service.unwrap_or_default())?,
     })
-}
-
-/// A DNS-1123 label, so that it needs no encoding in a path.
-fn label(key: &str, raw: Option<String>) -> Result<String, KeyError> {
-    let text = raw.unwrap_or_default();
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = (1..=LABEL_BYTES_MAX).contains(&text.len())
-        && !text.starts_with('-')
-        && !text.ends_with('-')
-        && text.bytes().all(is_plain);
-    if is_label {
-        Ok(text)
-    } else {
-        Err(KeyError::new(key, &text, "a name of at most 63 characters of a-z, 0-9 and '-'"))
-    }
 }
 
 fn pods(raw: RawPods) -> Result<PodAccess, KeyError> {
@@ -177,8 +157,7 @@ fn tls(
         return Err(KeyError::new("clientKeyFile", "a key without its certificate", allowed));
     }
     let name = server_name.unwrap_or_else(|| SERVER_NAME_DEFAULT.to_owned());
-    let server_name = ServerName::try_from(name.clone())
-        .map_err(|_| KeyError::new("serverName", &name, "a DNS name or an IP address"))?;
+    let server_name = self::server_name("serverName", &name)?;
     let certificate = certificate.map(|path| directory.join(path));
     Ok(TlsFiles {
         ca: directory.join(ca),
@@ -186,4 +165,9 @@ fn tls(
         certificate,
         server_name,
     })
+}
+
+fn server_name(key: &str, text: &str) -> Result<ServerName<'static>, KeyError> {
+    let name = ServerName::try_from(text.to_owned());
+    name.map_err(|_| KeyError::new(key, text, "a DNS name or an IP address"))
 }

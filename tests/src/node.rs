@@ -27,7 +27,7 @@ mod tar;
 pub use booted::BootedMachine;
 pub use cgroups::left as cgroups_left;
 pub use image::{Image, sha256};
-pub use settings::PODS;
+pub use settings::{PODS, kubelet as kubelet_configuration};
 
 use cgroups::Cgroups;
 use namespaces::{NodeNamespaces, SET_UP};
@@ -145,13 +145,7 @@ impl Node {
         let folder = scratch.path();
         let enclosure = NodeNamespaces::new(machine, folder, SET_UP, vec![name.to_owned()]).await?;
         let containerd = start_containerd(&enclosure, &assets, folder).await?;
-        let pause = Image {
-            name: settings::PAUSE_IMAGE,
-            programs: &[(&assets.pod, "bin/pod")],
-            entrypoint: &["/bin/pod", "pause"],
-            ..Image::default()
-        };
-        import(&enclosure, &assets, folder, &pause).await?;
+        import_pause(&enclosure, &assets, folder).await?;
         let kubelet =
             start_kubelet(&enclosure, &assets, cluster, (folder, name, cgroups.name()), resolver).await?;
         let name = name.to_owned();
@@ -274,7 +268,12 @@ async fn start_kubelet(
         }
     };
     let config = folder.join("kubelet.json");
-    fs::write(&config, settings::kubelet(cgroups, &cluster.ca_path(), &resolv_conf).to_string())?;
+    let mut configuration = settings::kubelet(cgroups);
+    configuration["containerRuntimeEndpoint"] = format!("unix://{}", settings::CONTAINERD_SOCKET).into();
+    configuration["authentication"]["x509"]["clientCAFile"] = cluster.ca_path().display().to_string().into();
+    // Empty: pods resolve no name.
+    configuration["resolvConf"] = resolv_conf.into();
+    fs::write(&config, configuration.to_string())?;
     let address: IpAddr = cluster.address().ip();
     let words = [
         format!("--config={}", config.display()),
@@ -285,6 +284,21 @@ async fn start_kubelet(
     ];
     let invocation = enclosure.inside(&assets.kubelet, &words);
     Ok(Process::start(&invocation, &folder.join("kubelet.log")).await?)
+}
+
+/// Imports the image of every pod's sandbox.
+async fn import_pause(
+    enclosure: &NodeNamespaces,
+    assets: &NodeAssets,
+    folder: &Path,
+) -> Result<(), NodeError> {
+    let pause = Image {
+        name: settings::PAUSE_IMAGE,
+        programs: &[(&assets.pod, "bin/pod")],
+        entrypoint: &["/bin/pod", "pause"],
+        ..Image::default()
+    };
+    import(enclosure, assets, folder, &pause).await
 }
 
 async fn import(

@@ -13,7 +13,7 @@ use crate::dial::dial;
 use crate::kube::assets::Assets;
 use crate::kube::controllers::Controllers;
 use crate::network::NetworkError;
-use crate::node::{BootedMachine, Image, NodeUnavailable, assets};
+use crate::node::{BootedMachine, Image, NodeUnavailable, assets, kubelet_configuration};
 use crate::process::Invocation;
 
 /// The name of the machine and of its Node.
@@ -84,7 +84,8 @@ impl BootedWorker {
         let image = Image { name: IMAGE, programs: &pod, entrypoint: &["/bin/pod"], ..Image::default() };
         let machine = BootedMachine::boot(&cluster.worker, NAME, &programs, &image).await.expect("it boots");
         let controllers = cluster.edge.start_controllers(&assets).await.expect("the controllers start");
-        let kubelet = kubeadm::kubelet_configuration(machine.cgroups());
+        let mut kubelet = kubelet_configuration(machine.cgroups());
+        kubelet["staticPodPath"] = "/etc/kubernetes/manifests".into();
         for phase in [["bootstrap-token", "--skip-token-print"].as_slice(), &["upload-config", "kubelet"]] {
             kubeadm::init_phase(&cluster, &assets, phase, &kubelet).await;
         }

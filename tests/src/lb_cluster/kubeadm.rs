@@ -6,7 +6,6 @@ use super::command::Ended;
 use super::{LB, LbCluster};
 use crate::kube::assets::{NodeAssets, pinned_kubernetes};
 use crate::process::Invocation;
-use serde_json::json;
 
 /// Runs `kubeadm init phase`, so that others may join, with this configuration of kubelets.
 ///
@@ -36,17 +35,4 @@ pub async fn init_phase(
         .in_network_namespace(Some(cluster.worker.path().to_owned()));
     let ended = Ended::of(&kubeadm).await;
     assert!(ended.is_done, "{}", ended.said);
-}
-
-/// The configuration of a kubelet whose control groups are below this folder, on a machine that has other tasks.
-pub fn kubelet_configuration(cgroups: &str) -> serde_json::Value {
-    json!({
-        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-        "failCgroupV1": false, "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{cgroups}"),
-        "failSwapOn": false, "oomScoreAdj": 0, "imageGCHighThresholdPercent": 100,
-        "evictionHard": { "memory.available": "1Mi", "nodefs.available": "0.1%", "imagefs.available": "0.1%" },
-        "authentication": { "anonymous": { "enabled": false }, "webhook": { "enabled": true } },
-        "authorization": { "mode": "Webhook" }, "staticPodPath": "/etc/kubernetes/manifests",
-        "syncFrequency": "10s", "nodeStatusUpdateFrequency": "5s", "shutdownGracePeriod": "0s",
-    })
 }

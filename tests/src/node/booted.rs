@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::cgroups::Cgroups;
 use super::image::Image;
 use super::namespaces::NodeNamespaces;
-use super::{NodeError, NodeUnavailable, assets, import, settings};
+use super::{NodeError, NodeUnavailable, assets, import, import_pause, settings};
 use crate::kube::assets::NodeAssets;
 use crate::network::NetworkNamespace;
 use crate::process::{Invocation, run};
@@ -131,13 +131,7 @@ impl BootedMachine {
         };
         machine.power_on().await?;
         machine.containerd_is_active().await?;
-        let pause = Image {
-            name: settings::PAUSE_IMAGE,
-            programs: &[(&assets.pod, "bin/pod")],
-            entrypoint: &["/bin/pod", "pause"],
-            ..Image::default()
-        };
-        machine.load(&pause).await?;
+        import_pause(machine.enclosure(), &assets, machine.disk.path()).await?;
         machine.load(image).await?;
         Ok(machine)
     }

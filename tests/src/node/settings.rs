@@ -39,19 +39,14 @@ pub(super) fn network() -> Value {
 }
 
 /// kubelet, below a folder of control groups of its own, and never short of anything that it would evict pods
-/// for. Pods get this `resolv.conf`; if it is empty, they resolve no name.
-pub(super) fn kubelet(cgroups: &str, client_ca: &Path, resolv_conf: &str) -> Value {
+/// for. The CA of its callers and the socket of its runtime are to be added.
+pub fn kubelet(cgroups: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-        "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
         "failCgroupV1": false, "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{cgroups}"),
-        "failSwapOn": false, "oomScoreAdj": 0, "resolvConf": resolv_conf,
-        "imageGCHighThresholdPercent": 100,
+        "failSwapOn": false, "oomScoreAdj": 0, "imageGCHighThresholdPercent": 100,
         "evictionHard": { "memory.available": "1Mi", "nodefs.available": "0.1%", "imagefs.available": "0.1%" },
-        "authentication": {
-            "anonymous": { "enabled": false }, "webhook": { "enabled": true },
-            "x509": { "clientCAFile": client_ca },
-        },
+        "authentication": { "anonymous": { "enabled": false }, "webhook": { "enabled": true } },
         "authorization": { "mode": "Webhook" },
         // The trials wait for nothing that takes its time on purpose.
         "syncFrequency": "10s", "nodeStatusUpdateFrequency": "5s", "shutdownGracePeriod": "0s",

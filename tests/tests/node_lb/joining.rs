@@ -10,6 +10,7 @@ use tests::kube::assets::NodeAssets;
 use tests::lb_cluster::command::Ended;
 use tests::lb_cluster::kubeadm;
 use tests::lb_cluster::{LB, LbCluster, MASTERS, READY_MAX, until};
+use tests::node::kubelet_configuration;
 use tests::pki::{Authority, Issued};
 use tests::process::{Invocation, Process};
 use tests::scratch::Scratch;
@@ -33,7 +34,7 @@ async fn a_printed_command_sets_a_machine_up_and_reset_takes_it_back() {
     };
     let _controllers = cluster.edge.start_controllers(&assets).await.expect("the controllers start");
     let worker = Worker::new(&cluster);
-    let kubelet = kubeadm::kubelet_configuration("kubelet");
+    let kubelet = kubelet_configuration("kubelet");
     kubeadm::init_phase(&cluster, &assets, &["bootstrap-token", "--skip-token-print"], &kubelet).await;
 
     let line = worker.join_command(&cluster).await;

@@ -62,12 +62,10 @@ impl Bound {
         } = config;
         let readiness = Readiness::new();
         let balancer = Balancer::new(readiness.clone());
-        let sources = [
-            tls.certificate.as_ref().map(|_| Source::Slice),
-            host_cluster.as_ref().map(|_| Source::HostSlice),
-        ];
-        let sources =
-            [Source::StateFile, Source::Seeds].into_iter().chain(sources.into_iter().flatten()).collect();
+        let slice = tls.certificate.as_ref().map(|_| Source::Slice);
+        let host_slice = host_cluster.as_ref().map(|_| Source::HostSlice);
+        let sources = [Some(Source::StateFile), Some(Source::Seeds), slice, host_slice];
+        let sources = sources.into_iter().flatten().collect();
         let tls = Tls::load(tls).map_err(Failure::misconfigured)?;
         let state = StateDir::open(&state_dir)?;
         let wanted = WantedAddresses {
@@ -126,8 +124,7 @@ impl Bound {
             ));
         }
         let socket = HandoverSocket::bind(&state.path().join(SOCKET_FILE));
-        let kind = ListenerKind::Probes;
-        let facts = ListenerFacts { kind, address: probes.address() };
+        let facts = ListenerFacts { kind: ListenerKind::Probes, address: probes.address() };
         match (socket, probes.share()) {
             (Ok(socket), Ok(shared)) => {
                 let estate = Estate { relays, probes: (facts, shared), balancer: balancer.clone() };

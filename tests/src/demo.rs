@@ -137,21 +137,7 @@ pub enum DemoError {
 /// Runs the demo and returns its exit code: 0 if all succeeded, 130 if interrupted before everything was
 /// shown, otherwise 1.
 pub async fn run(order: &DemoOptions, isolation: &Isolation) -> ExitCode {
-    let scratch = match Scratch::new("tombolo-demo-") {
-        Ok(scratch) => scratch,
-        Err(error) => {
-            println!("demo: no folder for its files can be made: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let progress = Progress::new(scratch.path());
-    let mut signals = match Signals::listen() {
-        Ok(signals) => signals,
-        Err(error) => {
-            println!("demo: signals cannot be received: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let Some((scratch, progress, mut signals)) = begin() else { return ExitCode::FAILURE };
     progress
         .plain(&format!("DEMO={}  # all files of this demo; removed at its end", scratch.path().display()));
     progress.say(&isolation.explain());
@@ -163,19 +149,23 @@ pub async fn run(order: &DemoOptions, isolation: &Isolation) -> ExitCode {
     conclude(setup, &progress, &mut signals, &played, !order.once).await
 }
 
+/// The folder of a demo, its output and its signals. `None` if there is no folder or no signal, which it then has said.
+fn begin() -> Option<(Scratch, Progress, Signals)> {
+    let scratch = Scratch::new("tombolo-demo-")
+        .map_err(|error| println!("demo: no folder for its files can be made: {error}"))
+        .ok()?;
+    let progress = Progress::new(scratch.path());
+    let signals =
+        Signals::listen().map_err(|error| println!("demo: signals cannot be received: {error}")).ok()?;
+    Some((scratch, progress, signals))
+}
+
 /// Runs the demo of a worker, and returns its exit code as [`run`] does.
 ///
 /// # Panics
 /// If a part of the cluster does not start.
 pub async fn run_worker(once: bool) -> ExitCode {
-    let (scratch, mut signals) = match (Scratch::new("tombolo-demo-"), Signals::listen()) {
-        (Ok(scratch), Ok(signals)) => (scratch, signals),
-        (Err(error), _) | (_, Err(error)) => {
-            println!("demo: its folder cannot be made, or signals cannot be received: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let progress = Progress::new(scratch.path());
+    let Some((_scratch, progress, mut signals)) = begin() else { return ExitCode::FAILURE };
     let shown = tokio::select! {
         shown = timeout(SHOWN_MAX, worker::perform(&progress)) => shown.unwrap_or(Err(DemoError::Deadline)),
         () = signals.next() => return ExitCode::from(INTERRUPTED),

@@ -230,10 +230,6 @@ async fn open(
             Err(CopyError::To) => Opening::Broken,
         }
     };
-    let drained = async {
-        scope.draining().await;
-        activity.quiet().await;
-    };
     let mut byte = [0];
     // All arms are cancel-safe. Biased, so that an answer which is there counts before anything else.
     tokio::select! {
@@ -245,7 +241,7 @@ async fn open(
         },
         opening = up => opening,
         _ = cuts.changed() => Opening::Cut,
-        () = drained => Opening::Ended(ConnectionResult::Drained),
+        () = activity.drained(scope) => Opening::Ended(ConnectionResult::Drained),
     }
 }
 
@@ -268,16 +264,12 @@ async fn relay(
         chosen.traffic.received(bytes.len(), now);
         activity.note_byte(now);
     });
-    let drained = async {
-        scope.draining().await;
-        activity.quiet().await;
-    };
     // All arms may be dropped at any time: the connection ends then.
     tokio::select! {
         both = futures::future::try_join(up, down) => if both.is_ok() { ConnectionResult::Closed } else { ConnectionResult::Broken },
         _ = cuts.changed() => ConnectionResult::Cut,
         () = moved(chosen.address, activity, joins) => ConnectionResult::Moved,
-        () = drained => ConnectionResult::Drained,
+        () = activity.drained(scope) => ConnectionResult::Drained,
     }
 }
 
@@ -304,6 +296,12 @@ impl Activity {
     fn note_byte(&self, now: Instant) {
         let since = now.saturating_duration_since(self.opened).as_millis();
         self.last_byte.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Resolves in the first quiet moment of a drain.
+    async fn drained(&self, scope: &Scope) {
+        scope.draining().await;
+        self.quiet().await;
     }
 
     /// Resolves once no byte has passed for [`QUIET_FOR`].

@@ -70,11 +70,7 @@ mkdir -p "$disk/var/lib" "$disk/var/log"
 mount --bind "$disk/var/lib" /var/lib
 mount --bind "$disk/var/log" /var/log
 mount --bind "$disk/units" /etc/systemd
-for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops; do
-    copy=$disk/sysctl/${setting##*/}
-    cat "/proc/sys/$setting" >"$copy"
-    mount --bind "$copy" "/proc/sys/$setting"
-done
+own_settings "$disk/sysctl"
 echo 1 >/proc/sys/net/ipv4/ip_forward
 hostname "$name"
 : >"$disk/box-is-set-up"
@@ -130,7 +126,7 @@ impl BootedMachine {
             programs: programs.collect(),
         };
         machine.power_on().await?;
-        machine.containerd_is_active().await?;
+        machine.until("containerd", &["is-active", "containerd"]).await?;
         import_pause(machine.enclosure(), &assets, machine.disk.path()).await?;
         machine.load(image).await?;
         Ok(machine)
@@ -163,14 +159,7 @@ impl BootedMachine {
         let arguments = arguments.into_iter().chain(self.programs.clone()).collect();
         let enclosure = NodeNamespaces::new(&self.network, self.disk.path(), BOOT, arguments).await?;
         self.enclosure = Some(enclosure);
-        let deadline = Instant::now() + BOOT_MAX;
-        while !self.run("systemctl", &["show", "--property=Version"]).await?.status.success() {
-            if Instant::now() >= deadline {
-                return Err(NodeError::NotReady { what: "systemd", tail: self.log() });
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        Ok(())
+        self.until("systemd", &["show", "--property=Version"]).await
     }
 
     /// Gives the machine an image.
@@ -240,11 +229,12 @@ impl BootedMachine {
         self.enclosure.as_ref().expect("the machine has power")
     }
 
-    async fn containerd_is_active(&self) -> Result<(), NodeError> {
+    /// Waits until this question to systemd succeeds.
+    async fn until(&self, what: &'static str, question: &[&str]) -> Result<(), NodeError> {
         let deadline = Instant::now() + BOOT_MAX;
-        while !self.run("systemctl", &["is-active", "containerd"]).await?.status.success() {
+        while !self.run("systemctl", question).await?.status.success() {
             if Instant::now() >= deadline {
-                return Err(NodeError::NotReady { what: "containerd", tail: self.log() });
+                return Err(NodeError::NotReady { what, tail: self.log() });
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

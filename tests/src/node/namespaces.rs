@@ -14,21 +14,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The file in the node's folder that marks the namespaces as set up.
 const DONE: &str = "box-is-set-up";
 
+/// The beginning of every script: kubelet's changes of the machine's memory settings go to plain files in the folder `$1`.
+const OWN_SETTINGS: &str = r#"own_settings() {
+    for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops; do
+        copy=$1/${setting##*/}
+        cat "/proc/sys/$setting" >"$copy"
+        mount --bind "$copy" "/proc/sys/$setting"
+    done
+}
+"#;
+
 /// The script of the first process in the namespaces: `$1` is the node's folder, `$2` its host name.
 ///
-/// containerd and kubelet write only to the node's folder, and kubelet's changes of the machine's memory
-/// settings go to plain files. The loop reaps orphaned processes.
+/// containerd and kubelet write only to the node's folder. The loop reaps orphaned processes.
 pub(super) const SET_UP: &str = r#"set -e
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
 mkdir "$1/lib" "$1/log" "$1/sysctl"
 mount --bind "$1/lib" /var/lib
 mount --bind "$1/log" /var/log
-for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops; do
-    copy=$1/sysctl/${setting##*/}
-    cat "/proc/sys/$setting" >"$copy"
-    mount --bind "$copy" "/proc/sys/$setting"
-done
+own_settings "$1/sysctl"
 echo 1 >/proc/sys/net/ipv4/ip_forward
 hostname "$2"
 : >"$1/box-is-set-up"
@@ -54,7 +59,7 @@ impl NodeNamespaces {
         let namespaces = ["--mount", "--pid", "--uts", "--ipc", "--fork", "--mount-proc"];
         let unshare = Invocation::of("unshare")
             .arguments(namespaces)
-            .arguments(["--kill-child=SIGKILL", "--", "sh", "-c", script, "box"])
+            .arguments(["--kill-child=SIGKILL", "--", "sh", "-c", &format!("{OWN_SETTINGS}{script}"), "box"])
             .arguments([folder.display().to_string()])
             .arguments(arguments)
             .in_network_namespace(Some(machine.path().to_owned()));

@@ -267,14 +267,13 @@ fn seen_by_kubectl(workdir: &WorkDir, file: &str) -> Value {
     serde_json::from_str(&stdout(workdir.program(&kubectl(), arguments).assert().success())).unwrap()
 }
 
-/// kubectl of this machine, or the one that the end-to-end tests build. Without either, the test fails.
+/// kubectl that the end-to-end tests build, or the one of this machine. Without either, the test fails.
 fn kubectl() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kube-assets");
-    let built = std::fs::read_dir(&assets).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    std::env::split_paths(&path)
-        .chain([assets.clone()])
-        .chain(built)
+    let built = std::fs::read_dir(assets).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    built
+        .chain(std::env::split_paths(&path))
         .map(|directory| directory.join("kubectl"))
         .find(|candidate| candidate.is_file())
         .expect("kubectl is needed: install it, or build the assets of the end-to-end tests")

@@ -27,9 +27,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The script of the first process: `$1` is the disk, `$2` the host name, `$3` the name of the control groups. Further arguments are
 /// pairs of a program and its name in `/usr/bin`.
 ///
-/// `/etc`, `/usr/bin` and `/usr/libexec` are this machine's, and writes to them go to the disk. systemd knows the units of the disk alone,
-/// so none of this machine's own units runs: one of them would empty `/tmp`. It gets a `/sys/fs/cgroup` of its own, with the hierarchies
-/// of this machine and no more, because it would mount all others there and make the folder read-only.
+/// `/etc`, `/usr/bin` and `/usr/libexec` are this machine's, and writes to them go to the disk. A program there may be a symbolic link
+/// to another folder of this machine: the script removes the name first, because a write through the link would empty that program.
+/// systemd knows the units of the disk alone, so none of this machine's own units runs: one of them would empty `/tmp`. It gets a
+/// `/sys/fs/cgroup` of its own, with the hierarchies of this machine and no more, because it would mount all others there and make the
+/// folder read-only.
 const BOOT: &str = r#"set -e
 disk=$1 name=$2 groups=$3
 shift 3
@@ -52,6 +54,7 @@ for folder in etc usr/bin usr/libexec; do
     mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$disk/$folder,workdir=$disk/.work/$folder" "/$folder"
 done
 while [ $# -gt 0 ]; do
+    rm -f "/usr/bin/$2"
     : >"/usr/bin/$2"
     mount --bind "$1" "/usr/bin/$2"
     shift 2

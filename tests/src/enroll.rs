@@ -98,6 +98,24 @@ pub async fn pod_agent(
     rig.agent_without_certificate(name, cluster, api_server, &more).await
 }
 
+/// The same in a pod of another cluster, `host`, which issues the tokens of its pods.
+pub async fn hosted_pod_agent(
+    rig: &Rig,
+    listener: &EnrollmentListener,
+    name: &str,
+    cluster: &str,
+    api_server: &ApiServer,
+    host: &ApiServer,
+) -> Agent {
+    let more = format!(
+        "enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token, serviceAccountTokenFile: {name}.token, hostCluster: {} }}",
+        listener.address,
+        listener.pin,
+        host.pod_files()
+    );
+    rig.agent_without_certificate(name, cluster, api_server, &more).await
+}
+
 /// A connection to the enrollment listener of a client that proves to be a pod, or tries to.
 pub struct AttestationClient {
     client: EnrollmentClient<AdminWire>,

@@ -70,7 +70,7 @@ impl Bound {
         let clock = Clock::default();
         let api_server = ApiServer::new(config.api_server.clone(), Timeouts::default(), clock.clone(), scope)
             .map_err(Failure::misconfigured)?;
-        let source = certificate_source(&config, &state, &api_server, &clock)?;
+        let source = certificate_source(&config, &state, &api_server, &clock, scope)?;
         let keys = keys(&state)?;
         let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone())?;
         let links = metrics::links();
@@ -181,6 +181,7 @@ fn certificate_source(
     state: &StateDir,
     api_server: &ApiServer,
     clock: &Clock,
+    scope: &Scope,
 ) -> Result<CertificateSource, Failure> {
     match &config.credential {
         CredentialSource::Files(files) => {
@@ -191,8 +192,12 @@ fn certificate_source(
             Ok(CertificateSource::Files(Box::new(identity), files))
         }
         CredentialSource::Enrolled(at) => {
-            let opened =
-                Enrollment::open(config, at.clone(), state.clone(), api_server.clone(), clock.clone());
+            let issuer = match &at.host_cluster {
+                Some(source) => ApiServer::new(source.clone(), Timeouts::default(), clock.clone(), scope)
+                    .map_err(Failure::misconfigured)?,
+                None => api_server.clone(),
+            };
+            let opened = Enrollment::open(config, at.clone(), state.clone(), issuer, clock.clone());
             opened.map(CertificateSource::Enrolled).map_err(Failure::could_not_go_on)
         }
     }

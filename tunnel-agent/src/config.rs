@@ -210,6 +210,9 @@ pub struct EnrollmentConfig {
     pub token_file: Option<PathBuf>,
     /// The file with the pod's ServiceAccount token, whose audience is the enrollment server.
     pub service_account_token_file: Option<PathBuf>,
+    /// The API server of the cluster that the agent's pod runs in, and that has issued the token. `None` if it is the cluster that
+    /// the agent serves.
+    pub host_cluster: Option<ApiServerSource>,
 }
 
 /// The PEM files of the agent's own TLS identity.

@@ -110,8 +110,8 @@ enum EnrollmentError {
 }
 
 impl Enrollment {
-    /// Opens the state of an earlier enrollment, or makes a new key. `api_server` names the issuer of pods'
-    /// tokens. Raises `clock` to the begin of the agent's certificate. Blocks.
+    /// Opens the state of an earlier enrollment, or makes a new key. `api_server` names the issuer of
+    /// pods' tokens: it is that of the cluster that the pods run in. Raises `clock` to the begin of the agent's certificate. Blocks.
     ///
     /// # Errors
     /// [`EnrollmentStateError`]: the state cannot be read or written.

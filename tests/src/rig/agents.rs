@@ -57,10 +57,19 @@ impl ApiServer {
         Self::Kubeconfig(path)
     }
 
+    /// The keys that name a pod's files and its API server.
+    ///
+    /// # Panics
+    /// If it has none.
+    pub fn pod_files(&self) -> String {
+        let Self::InCluster { directory, address, .. } = self else { panic!("there are no files of a pod") };
+        format!("{{ directory: {directory:?}, host: {}, port: {} }}", address.ip(), address.port())
+    }
+
     fn yaml(&self) -> String {
         match self {
             Self::Kubeconfig(path) => format!("{{ kubeconfig: {path:?} }}"),
-            Self::InCluster { directory, address, endpoints } => {
+            Self::InCluster { endpoints, .. } => {
                 let listed: Vec<String> =
                     endpoints.iter().map(|endpoint| format!("\"{endpoint}\"")).collect();
                 let endpoints = if listed.is_empty() {
@@ -68,11 +77,7 @@ impl ApiServer {
                 } else {
                     format!(", endpoints: [{}]", listed.join(", "))
                 };
-                format!(
-                    "{{ inCluster: {{ directory: {directory:?}, host: {}, port: {} }}{endpoints} }}",
-                    address.ip(),
-                    address.port()
-                )
+                format!("{{ inCluster: {}{endpoints} }}", self.pod_files())
             }
         }
     }

@@ -11,7 +11,8 @@ use serde_json::Value;
 use tests::audit_log::{AuditLog, note};
 use tests::clock::Shift;
 use tests::enroll::{
-    AttestationClaim, AttestationClient, EnrollmentListener, at, pod_agent, private, start, token,
+    AttestationClaim, AttestationClient, EnrollmentListener, at, hosted_pod_agent, pod_agent, private, start,
+    token,
 };
 use tests::kube::EdgeCluster;
 use tests::kube::account::{ACCOUNT, AgentAccount};
@@ -64,6 +65,38 @@ async fn further_pods_need_no_enrollment_token() {
     // Nobody was asked about a token: the API server has seen no review.
     let asked = site.cluster.audit().expect("the API server's log");
     assert!(!asked.iter().any(|event| event.request_uri.contains("tokenreviews")), "a TokenReview");
+}
+
+/// The cluster that the pods run in has issued their tokens. The agents serve another cluster, with an issuer of the same name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_of_a_host_cluster_serve_a_cluster_that_they_do_not_run_in() {
+    let site = AttestationSite::start().await;
+    let tenant = EdgeCluster::start().await.expect("a second cluster starts");
+    let account = tenant.create_agent_account().await.expect("an account for the agent");
+    let (host, api_server) = (site.api_server(), ApiServer::of(&tenant, &account));
+    let (_, file) = token(&site.rig, "edge-a").await;
+    let one = site.cluster.create_pod("one").await;
+    private(&site.rig, "one.token", &site.token(&one).await);
+
+    // Without the setting, the tenant's issuer is recorded for a token that it has not signed, and nothing is enrolled.
+    let wrong = pod_agent(&site.rig, &site.listener, "one", "edge-a", &api_server).await;
+    site.rig.logged("one.log", 0, "got no certificate").await;
+    wrong.process.stop(DONE_MAX).await.expect("it ends");
+
+    let _one = hosted_pod_agent(&site.rig, &site.listener, "one", "edge-a", &api_server, &host).await;
+    site.serve([&one]).await;
+    fs::remove_file(file).expect("it was read");
+    let two = site.cluster.create_pod("two").await;
+    private(&site.rig, "two.token", &site.token(&two).await);
+    let _two = hosted_pod_agent(&site.rig, &site.listener, "two", "edge-a", &api_server, &host).await;
+    site.serve([&one, &two]).await;
+    let answer = site.rig.ask_with_token("GET", "/clusters/edge-a/version?from=a-caller", &[]).await;
+    assert_eq!(answer.status, 200);
+    let was_asked = |cluster: &EdgeCluster| {
+        let asked = cluster.audit().expect("the API server's log");
+        asked.iter().any(|event| event.request_uri.ends_with("?from=a-caller"))
+    };
+    assert_eq!((was_asked(&tenant), was_asked(&site.cluster)), (true, false), "(the tenant, the host)");
 }
 
 /// A pod that is rescheduled without its disk connects again, too.

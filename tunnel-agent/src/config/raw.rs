@@ -114,6 +114,9 @@ pub(super) struct RawEnrollment {
     pub(super) token_file: Option<PathBuf>,
     /// File with a projected token of the pod's ServiceAccount, by which further pods enroll.
     pub(super) service_account_token_file: Option<PathBuf>,
+    /// The API server of the cluster that the agent's pod runs in, if this is not the cluster that the agent serves. That
+    /// cluster issues the token of the pod's ServiceAccount, so the agent reads the issuer's keys there.
+    pub(super) host_cluster: Option<RawInCluster>,
 }
 
 #[derive(Debug, Default, Deserialize)]

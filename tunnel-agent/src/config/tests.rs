@@ -280,11 +280,24 @@ fn enrollment_needs_a_server_a_pin_and_a_token_and_no_certificate() {
     };
     let file = at.service_account_token_file.as_deref();
     assert_eq!((at.token_file, file), (None, Some(Path::new("/etc/tombolo/sa/token"))));
+    assert_eq!(at.host_cluster, None);
+    // They may run in another cluster than the one that they serve.
+    let hosted = of_pod.replace("sa/token", "sa/token, hostCluster: { directory: host, host: 10.0.0.1 }");
+    let CredentialSource::Enrolled(at) = valid(&hosted, &Flags::default()).unwrap().credential else {
+        panic!("it enrolls")
+    };
+    let (directory, host) = ("/etc/tombolo/host".into(), "10.0.0.1".to_owned());
+    assert_eq!(at.host_cluster, Some(ApiServerSource::InCluster { directory, host, port: 443 }));
     for (text, key) in [
         (format!("{without}\n{tls}"), "tls"),
         (without.replace(&pin, "sha256:00"), "enrollment.pin"),
         (without.replace(", tokenFile: token", ""), "enrollment.tokenFile"),
         (without.replace(":8444", ""), "enrollment.server"),
+        (
+            without.replace("tokenFile: token", "tokenFile: token, hostCluster: {}"),
+            "enrollment.serviceAccountTokenFile",
+        ),
+        (of_pod.replace("sa/token", "sa/token, hostCluster: { port: 0 }"), "enrollment.hostCluster.port"),
     ] {
         let error = valid(&text, &Flags::default()).unwrap_err().to_string();
         assert!(error.starts_with(key), "{error}");

@@ -62,7 +62,7 @@ pub(super) fn config(
     let common = common.resolve(&flags.shared, &COMMON_DEFAULTS, directory)?;
     let server_name = flags.server_name.clone().or(server_name);
     let server_name = server_name.map(|name| host("serverName", name)).transpose()?;
-    let enrollment = self::enrollment(enrollment, flags, server_name.clone(), directory)?;
+    let enrollment = self::enrollment(enrollment, flags, server_name.clone(), directory, environment)?;
     Ok(Config {
         cluster: self::cluster(flags.cluster.clone().or(cluster))?,
         servers: self::servers(&flags.servers, servers)?,
@@ -156,11 +156,13 @@ fn enrollment(
     flags: &Flags,
     server_name: Option<String>,
     directory: &Path,
+    environment: Environment<'_>,
 ) -> Result<Option<EnrollmentConfig>, KeyError> {
     if raw.is_none() && flags.enrollment_server.is_none() {
         return Ok(None);
     }
-    let RawEnrollment { server, pin, token_file, service_account_token_file } = raw.unwrap_or_default();
+    let RawEnrollment { server, pin, token_file, service_account_token_file, host_cluster } =
+        raw.unwrap_or_default();
     let required = |key: &str, flag: Option<String>, raw: Option<String>, allowed: &str| {
         flag.or(raw).ok_or_else(|| KeyError::new(key, NOTHING, allowed))
     };
@@ -178,12 +180,19 @@ fn enrollment(
                        agent already, enrollment.serviceAccountTokenFile";
         return Err(KeyError::new("enrollment.tokenFile", NOTHING, allowed));
     }
+    if host_cluster.is_some() && service_account_token_file.is_none() {
+        let allowed = "the token of the pod's ServiceAccount, which the host cluster has issued";
+        return Err(KeyError::new("enrollment.serviceAccountTokenFile", NOTHING, allowed));
+    }
+    let host_cluster =
+        host_cluster.map(|raw| in_cluster("enrollment.hostCluster", raw, directory, environment));
     Ok(Some(EnrollmentConfig {
         server: address("enrollment.server", &server)?,
         server_name,
         pin: pin.parse().map_err(|_| KeyError::new("enrollment.pin", pin, allowed))?,
         token_file,
         service_account_token_file,
+        host_cluster: host_cluster.transpose()?,
     }))
 }
 
@@ -205,7 +214,9 @@ fn api_server(
         (_, None) if context.is_some() => {
             Err(KeyError::new("apiServer.context", "a context without kubeconfig", "both or neither"))
         }
-        (in_cluster, None) => self::in_cluster(in_cluster.unwrap_or_default(), directory, environment),
+        (in_cluster, None) => {
+            self::in_cluster("apiServer.inCluster", in_cluster.unwrap_or_default(), directory, environment)
+        }
     }
 }
 
@@ -229,7 +240,9 @@ fn api_servers(raw: Option<&RawApiServer>, flags: &Flags) -> Result<ApiServers, 
     }
 }
 
+/// The API server of a pod's own cluster, from the object at `key`.
 fn in_cluster(
+    key: &str,
     raw: RawInCluster,
     base: &Path,
     environment: Environment<'_>,
@@ -238,22 +251,22 @@ fn in_cluster(
     let found = raw_host.or_else(|| environment("KUBERNETES_SERVICE_HOST"));
     let no_host = || {
         let allowed = "the API server's host; only a pod knows it by itself (KUBERNETES_SERVICE_HOST), \
-                       elsewhere set apiServer.kubeconfig";
-        KeyError::new("apiServer.inCluster.host", NOTHING, allowed)
+                       elsewhere set it, or apiServer.kubeconfig";
+        KeyError::new(format!("{key}.host"), NOTHING, allowed)
     };
-    let found = host("apiServer.inCluster.host", found.ok_or_else(no_host)?)?;
+    let found = host(&format!("{key}.host"), found.ok_or_else(no_host)?)?;
     let port = match (port, environment("KUBERNETES_SERVICE_PORT")) {
         (Some(port), _) => port,
         (None, None) => 443,
         (None, Some(port)) => {
             let allowed = "1 to 65535 in KUBERNETES_SERVICE_PORT";
-            port.parse().map_err(|_| KeyError::new("apiServer.inCluster.port", port, allowed))?
+            port.parse().map_err(|_| KeyError::new(format!("{key}.port"), port, allowed))?
         }
     };
     Ok(ApiServerSource::InCluster {
         directory: directory.map_or_else(|| IN_CLUSTER_DIRECTORY.into(), |directory| base.join(directory)),
         host: found,
-        port: bounded("apiServer.inCluster.port", port, 1..=u16::MAX)?,
+        port: bounded(&format!("{key}.port"), port, 1..=u16::MAX)?,
     })
 }
 

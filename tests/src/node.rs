@@ -140,7 +140,7 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let assets = assets()?;
         let scratch = Scratch::new("tombolo-node-")?;
-        let cgroups = Cgroups::new()?;
+        let cgroups = Cgroups::new(None)?;
         machine::prepare(machine, cluster.address()).await?;
         let folder = scratch.path();
         let enclosure = NodeNamespaces::new(machine, folder, SET_UP, vec![name.to_owned()]).await?;

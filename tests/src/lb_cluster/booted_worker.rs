@@ -82,7 +82,8 @@ impl BootedWorker {
         ];
         let pod = [(assets.pod.as_path(), "bin/pod")];
         let image = Image { name: IMAGE, programs: &pod, entrypoint: &["/bin/pod"], ..Image::default() };
-        let machine = BootedMachine::boot(&cluster.worker, NAME, &programs, &image).await.expect("it boots");
+        let machine =
+            BootedMachine::boot(&cluster.worker, NAME, &programs, &image, None).await.expect("it boots");
         let controllers = cluster.edge.start_controllers(&assets).await.expect("the controllers start");
         let mut kubelet = kubelet_configuration(machine.cgroups());
         kubelet["staticPodPath"] = "/etc/kubernetes/manifests".into();

@@ -102,7 +102,8 @@ pub struct BootedMachine {
 }
 
 impl BootedMachine {
-    /// Makes the disk of a machine with containerd, the program of pods as `image` and these programs in `/usr/bin`, and boots it.
+    /// Makes the disk of a machine with containerd, the program of pods as `image` and these programs in `/usr/bin`, and boots it. All
+    /// that runs on the machine has at most `memory_max` bytes of memory, if that is given.
     ///
     /// # Errors
     /// [`NodeError`].
@@ -111,6 +112,7 @@ impl BootedMachine {
         name: &str,
         programs: &[(PathBuf, &str)],
         image: &Image<'_>,
+        memory_max: Option<u64>,
     ) -> Result<Self, NodeError> {
         let assets = assets()?;
         if !Path::new(SYSTEMD).exists() {
@@ -122,7 +124,7 @@ impl BootedMachine {
             programs.iter().flat_map(|(path, name)| [path.display().to_string(), (*name).to_owned()]);
         let mut machine = Self {
             enclosure: None,
-            cgroups: Cgroups::new()?,
+            cgroups: Cgroups::new(memory_max)?,
             disk,
             network: network.try_clone()?,
             name: name.to_owned(),
@@ -221,6 +223,14 @@ impl BootedMachine {
     /// The folder of the control groups of everything that runs on the machine.
     pub fn cgroups(&self) -> &str {
         self.cgroups.name()
+    }
+
+    /// Processes that the kernel has killed since the machine was booted, because its memory was used up.
+    ///
+    /// # Panics
+    /// If the kernel does not say it.
+    pub fn killed_for_memory(&self) -> u64 {
+        self.cgroups.killed_for_memory().expect("control groups of memory")
     }
 
     /// The output of all units.

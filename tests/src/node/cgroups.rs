@@ -24,15 +24,16 @@ pub(super) const NEEDED: [&str; 5] = ["cpu", "cpuacct", "cpuset", "memory", "pid
 #[derive(Debug)]
 pub(super) struct Cgroups {
     name: String,
+    memory_max: Option<u64>,
 }
 
 impl Cgroups {
-    /// Removes what killed processes have left, then makes the folders.
-    pub(super) fn new() -> io::Result<Self> {
+    /// Removes what killed processes have left, then makes the folders. All processes together may have at most `memory_max` bytes.
+    pub(super) fn new(memory_max: Option<u64>) -> io::Result<Self> {
         static NODES: AtomicU32 = AtomicU32::new(0);
         sweep();
         let number = NODES.fetch_add(1, Ordering::Relaxed);
-        let cgroups = Self { name: format!("{PREFIX}{}-{number}", std::process::id()) };
+        let cgroups = Self { name: format!("{PREFIX}{}-{number}", std::process::id()), memory_max };
         cgroups.make()?;
         Ok(cgroups)
     }
@@ -54,7 +55,19 @@ impl Cgroups {
                 }
             }
         }
+        if let Some(bytes) = self.memory_max {
+            fs::write(self.of_memory().join("memory.limit_in_bytes"), bytes.to_string())?;
+        }
         Ok(())
+    }
+
+    /// Processes that were killed because the memory was used up, in all groups that are there now.
+    pub(super) fn killed_for_memory(&self) -> io::Result<u64> {
+        killed_for_memory(&self.of_memory())
+    }
+
+    fn of_memory(&self) -> PathBuf {
+        Path::new(ROOT).join("memory").join(&self.name)
     }
 
     fn remove(&self) {
@@ -109,6 +122,20 @@ fn ours(hierarchy: &Path) -> Vec<PathBuf> {
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
         .map(|entry| entry.path())
         .collect()
+}
+
+// The kernel counts a killed process in its own group, and not in those above.
+fn killed_for_memory(group: &Path) -> io::Result<u64> {
+    let said = fs::read_to_string(group.join("memory.oom_control"))?;
+    let count = said.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse::<u64>().ok());
+    let mut sum = count.ok_or_else(|| io::Error::other("memory.oom_control has no oom_kill"))?;
+    for entry in fs::read_dir(group)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sum += killed_for_memory(&entry.path())?;
+        }
+    }
+    Ok(sum)
 }
 
 /// Removes the empty folders of this name, and returns whether none is left.

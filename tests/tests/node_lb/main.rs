@@ -7,6 +7,7 @@ mod faults;
 mod handover;
 mod host_cluster;
 mod joining;
+mod light_site;
 mod pods;
 mod restarts;
 mod share;

@@ -17,6 +17,7 @@ mod passthrough;
 mod policies;
 mod proxy;
 mod server;
+mod tenant;
 mod users;
 mod vip;
 
@@ -50,6 +51,10 @@ pub(crate) use policies::{PolicyCheck, PolicyCommand, PolicyExplain, PolicyOutpu
 pub(crate) use proxy::ProxyArgs;
 pub(crate) use server::{
     ServerCommand, ServerExport, ServerImport, ServerList, ServerRemove, ServerSort, ServersOutput,
+};
+pub(crate) use tenant::{
+    HostCluster, TenantCertificatesCommand, TenantCommand, TenantCreate, TenantDelete, TenantJoinCommand,
+    TenantKubeconfig, TenantList, TenantOutput, TenantReached, TenantRenew, TenantStatus, TenantUpgrade,
 };
 pub(crate) use users::{
     DialTokenCommand, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, UserCommand,
@@ -144,6 +149,9 @@ pub(crate) enum Command {
     /// Make a machine a worker of a cluster, by a load balancer for its API servers
     #[command(subcommand, after_long_help = examples::NODE)]
     Node(NodeCommand),
+    /// Make control planes of other clusters as pods of a host cluster, and keep them
+    #[command(subcommand, after_long_help = examples::TENANT)]
+    Tenant(TenantCommand),
     /// List, create, change and delete clusters at a server
     #[command(subcommand, after_long_help = examples::CLUSTER)]
     Cluster(ClusterCommand),

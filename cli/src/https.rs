@@ -16,6 +16,9 @@ use tokio_rustls::client::TlsStream;
 /// Longest wait for a response. The gateway waits for the agent, and the agent for its API server.
 const RESPONSE_MAX: Duration = Duration::from_secs(20);
 
+/// The form of an object that Kubernetes applies on the server's side. JSON is YAML.
+const APPLY: &str = "application/apply-patch+yaml";
+
 /// Longest response body that is read.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
@@ -63,7 +66,7 @@ impl HttpsConnection {
         Ok(Self { requests, host, token })
     }
 
-    /// Sends one request with the credential.
+    /// Sends one request with the credential. The body is JSON; a PATCH applies it.
     pub(crate) async fn send(
         &mut self,
         method: Method,
@@ -71,6 +74,7 @@ impl HttpsConnection {
         body: Option<String>,
     ) -> Result<HttpsResponse, SendError> {
         let exchange = async {
+            let form = if method == Method::PATCH { APPLY } else { "application/json" };
             let mut request = Request::builder().method(method).uri(path);
             request = request.header(HOST, &self.host).header(ACCEPT, "application/json");
             if let Some(token) = &self.token {
@@ -80,7 +84,7 @@ impl HttpsConnection {
                 request = request.header(AUTHORIZATION, value);
             }
             if body.is_some() {
-                request = request.header(CONTENT_TYPE, "application/json");
+                request = request.header(CONTENT_TYPE, form);
             }
             let request =
                 request.body(Full::from(body.unwrap_or_default())).map_err(|error| error.to_string())?;

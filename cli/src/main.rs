@@ -34,6 +34,7 @@ mod runtime;
 mod servers;
 mod settings;
 mod site;
+mod tenant;
 mod tls;
 mod tokens;
 mod user_tokens;
@@ -45,8 +46,8 @@ use std::process::ExitCode;
 
 use args::{
     AgentCommand, AuditCommand, CaCommand, ClusterCommand, Command, DialTokenCommand, DoctorOutput,
-    IssueCommand, NodeCommand, PolicyCommand, Program, ServerCommand, TokenCommand, UserCommand,
-    UserTokenCommand,
+    IssueCommand, NodeCommand, PolicyCommand, Program, ServerCommand, TenantCertificatesCommand,
+    TenantCommand, TokenCommand, UserCommand, UserTokenCommand,
 };
 use in_force::RevokeOutput;
 
@@ -104,6 +105,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Node(NodeCommand::JoinCommand(args)) => node::print_join_command(&args)?,
         Command::Node(NodeCommand::Join(args)) => print::lines(&node::join(&args)?)?,
         Command::Node(NodeCommand::Reset(args)) => print::lines(&node::reset(&args)?)?,
+        Command::Tenant(command) => return run_tenant(command),
         Command::Server(ServerCommand::List(args)) => print::lines(&servers::list(&args)?)?,
         Command::Server(ServerCommand::Remove(args)) => print::lines(&servers::remove(args)?)?,
         Command::Server(ServerCommand::Export(args)) => print::lines(&export::write(&args)?)?,
@@ -144,6 +146,32 @@ fn run_ca(command: &CaCommand) -> Result<Vec<String>, Box<dyn Error>> {
         CaCommand::Secrets(args) => ca::secrets(args)?,
         CaCommand::Show(args) => ca::show(args)?,
     })
+}
+
+fn run_tenant(command: TenantCommand) -> Result<ExitCode, Box<dyn Error>> {
+    let lines = match command {
+        TenantCommand::Create(args) => tenant::create(&args)?,
+        TenantCommand::Bootstrap(args) => tenant::bootstrap(&args)?,
+        TenantCommand::List(args) => tenant::list(&args)?,
+        TenantCommand::Status(args) => {
+            let (lines, is_ready) = tenant::status(&args)?;
+            print::lines(&lines)?;
+            return Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        TenantCommand::Kubeconfig(args) => {
+            print::document(&tenant::kubeconfig(&args)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        TenantCommand::JoinCommand(args) => {
+            print::document(&tenant::join_command(&args)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        TenantCommand::Upgrade(args) => tenant::upgrade(&args)?,
+        TenantCommand::Certificates(TenantCertificatesCommand::Renew(args)) => tenant::renew(&args)?,
+        TenantCommand::Delete(args) => tenant::delete(&args)?,
+    };
+    print::lines(&lines)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run_user(command: UserCommand) -> Result<ExitCode, Box<dyn Error>> {

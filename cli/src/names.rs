@@ -5,7 +5,9 @@ mod bootstrap_token;
 mod ca_hash;
 mod gateway_url;
 mod host_port;
+mod kubernetes_version;
 mod node_name;
+mod port_block;
 mod validity;
 mod wait_time;
 
@@ -14,7 +16,9 @@ pub(crate) use bootstrap_token::{BootstrapToken, NoRandomBytes};
 pub(crate) use ca_hash::ca_hash;
 pub(crate) use gateway_url::{GatewayUrl, NotAGatewayUrl};
 pub(crate) use host_port::{host_and_port, is_host_and_port};
+pub(crate) use kubernetes_version::{KubernetesVersion, NotAnUpgrade};
 pub(crate) use node_name::node_name;
+pub(crate) use port_block::PortBlock;
 pub(crate) use trust::names::{
     Group, HostSuffix, Label, NoRandomness, NotAHost, NotATrustDomain, ServerName, TrustDomain, User,
 };

@@ -17,5 +17,6 @@ mod traces;
 mod waiting;
 
 pub(crate) use join::join;
-pub(crate) use join_command::print as print_join_command;
+pub(crate) use join_command::{BY_NODE_LB, JOINING_GROUP, JoinCommandError};
+pub(crate) use join_command::{command_of as join_command_of, print as print_join_command};
 pub(crate) use reset::reset;

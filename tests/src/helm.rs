@@ -22,7 +22,11 @@ const RUN_MAX: Duration = Duration::from_secs(60);
 const KUBERNETES: &str = "1.36";
 
 /// The charts, with the namespaces of their releases.
-pub const CHARTS: [(&str, &str); 2] = [("tombolo-server", "tombolo-system"), ("tombolo-agent", "tombolo")];
+pub const CHARTS: [(&str, &str); 3] = [
+    ("tombolo-server", "tombolo-system"),
+    ("tombolo-agent", "tombolo"),
+    ("tenant-control-plane", "tombolo-tenant"),
+];
 
 /// The pinned helm, with a folder for its files.
 #[derive(Debug)]

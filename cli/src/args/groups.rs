@@ -9,7 +9,7 @@ struct CommandGroup {
     commands: &'static [&'static str],
 }
 
-const GROUPS: [CommandGroup; 5] = [
+const GROUPS: [CommandGroup; 6] = [
     CommandGroup {
         heading: "Callers, who use kubectl:",
         commands: &["kubeconfig", "proxy", "passthrough", "vip", "doctor"],
@@ -19,6 +19,7 @@ const GROUPS: [CommandGroup; 5] = [
         commands: &["cluster", "token", "agent", "user", "policy", "audit", "ca", "server", "doctor server"],
     },
     CommandGroup { heading: "Sites, where agents run:", commands: &["rbac", "doctor agent"] },
+    CommandGroup { heading: "Host clusters, which carry control planes:", commands: &["tenant"] },
     CommandGroup { heading: "Workers, where node-lb runs:", commands: &["node", "doctor node"] },
     CommandGroup { heading: "Everybody:", commands: &["completion", "version", "help"] },
 ];

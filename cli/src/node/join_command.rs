@@ -24,13 +24,13 @@ use crate::runtime::{self, RuntimeError};
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
 /// The group to which kubeadm binds the rights of machines that join.
-const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
+pub(crate) const JOINING_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 
 /// The right of kubelets to read the list of API servers, of `deploy/node-lb/rbac.yaml`.
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/tombolo-node-lb";
 
 /// The API server by which workers with node-lb come.
-const BY_NODE_LB: &str = "https://127.0.0.1:7443";
+pub(crate) const BY_NODE_LB: &str = "https://127.0.0.1:7443";
 
 /// The error if there is no command to print.
 #[derive(Debug, thiserror::Error)]
@@ -73,12 +73,22 @@ pub(crate) fn print(args: &NodeJoinCommand) -> Result<(), JoinCommandError> {
 async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCommandError> {
     let reached = doctor::reach_cluster(args.kubeconfig.clone(), args.context.as_deref(), scope).await;
     let mut cluster = reached.map_err(|report| JoinCommandError::Cluster(report.failures()))?;
-    let info = get(&mut cluster, cluster_info::PATH, "kube-public/cluster-info").await?;
+    command_of(&mut cluster, &args.api_servers, args.only_lb, args.ttl).await
+}
+
+/// The command for a cluster that has been reached as an administrator. Without API servers it names those that the cluster lists.
+pub(crate) async fn command_of(
+    cluster: &mut ReachedCluster,
+    api_servers: &[String],
+    only_lb: bool,
+    ttl: Validity,
+) -> Result<String, JoinCommandError> {
+    let info = get(cluster, cluster_info::PATH, "kube-public/cluster-info").await?;
     let info: Option<Value> = info.and_then(|info| serde_json::from_slice(&info).ok());
     let server = info.as_ref().and_then(cluster_info::server).ok_or(JoinCommandError::NoClusterInfo)?;
-    let api_servers = match args.api_servers.as_slice() {
+    let api_servers = match api_servers {
         [] => {
-            let list = get(&mut cluster, KUBERNETES_SLICES, "the list of API servers").await?;
+            let list = get(cluster, KUBERNETES_SLICES, "the list of API servers").await?;
             list.and_then(|list| slices::endpoints(&list).ok()).unwrap_or_default()
         }
         named => named.to_vec(),
@@ -86,7 +96,7 @@ async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCo
     if api_servers.is_empty() {
         return Err(JoinCommandError::NoApiServer);
     }
-    if get(&mut cluster, ROLE, "the Role tombolo-node-lb").await?.is_none() {
+    if get(cluster, ROLE, "the Role tombolo-node-lb").await?.is_none() {
         print::note(
             "workers of this cluster may not read the list of API servers, so they keep those of the command; allow it: kubectl apply -f \
              deploy/node-lb/rbac.yaml",
@@ -94,8 +104,8 @@ async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCo
     }
     let hash = cluster.roots.iter().find_map(Pin::of_ca).ok_or(JoinCommandError::Ca)?;
     let token = BootstrapToken::generate()?;
-    create(&mut cluster, &token, args.ttl).await?;
-    if args.only_lb && server != BY_NODE_LB {
+    create(cluster, &token, ttl).await?;
+    if only_lb && server != BY_NODE_LB {
         let note = format!(
             "kubeadm writes the server of cluster-info, {server}, into kubelet.conf; for workers with node-lb that is {BY_NODE_LB} \
              (kubeadm: controlPlaneEndpoint, or edit the ConfigMap kube-public/cluster-info)"
@@ -105,7 +115,7 @@ async fn command(args: &NodeJoinCommand, scope: &Scope) -> Result<String, JoinCo
     let named: Vec<String> = api_servers.iter().map(|address| format!(" --api-server {address}")).collect();
     let (token, named) = (token.text(), named.concat());
     let by_kubeadm = format!(" && kubeadm join {LB} --token {token} --discovery-token-ca-cert-hash {hash}");
-    let (only_lb, by_kubeadm) = if args.only_lb { (" --only-lb", by_kubeadm) } else { ("", String::new()) };
+    let (only_lb, by_kubeadm) = if only_lb { (" --only-lb", by_kubeadm) } else { ("", String::new()) };
     Ok(format!("tombolo node join{only_lb} --token {token} --ca-hash {hash}{named}{by_kubeadm}\n"))
 }
 
@@ -153,7 +163,7 @@ fn secret(token: &BootstrapToken, expiration: &str) -> Value {
             "description": "made by tombolo node join-command",
             "usage-bootstrap-authentication": "true",
             "usage-bootstrap-signing": "true",
-            "auth-extra-groups": GROUP,
+            "auth-extra-groups": JOINING_GROUP,
         },
     })
 }

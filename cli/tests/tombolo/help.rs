@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 72] = [
+const COMMANDS: [&str; 83] = [
     "",
     "ca",
     "ca init",
@@ -57,6 +57,17 @@ const COMMANDS: [&str; 72] = [
     "node join-command",
     "node join",
     "node reset",
+    "tenant",
+    "tenant create",
+    "tenant bootstrap",
+    "tenant list",
+    "tenant status",
+    "tenant kubeconfig",
+    "tenant join-command",
+    "tenant upgrade",
+    "tenant certificates",
+    "tenant certificates renew",
+    "tenant delete",
     "policy",
     "policy check",
     "policy explain",
@@ -111,6 +122,8 @@ fn no_command_is_missing_from_these_tests() {
         "user token",
         "user dial-token",
         "server",
+        "tenant",
+        "tenant certificates",
     ];
     for group in groups {
         let help = workdir.succeeds(&format!("{group} --help"));

@@ -13,6 +13,7 @@ pub struct Combination {
 
 const SERVER: &str = "tombolo-server";
 const AGENT: &str = "tombolo-agent";
+const TENANT: &str = "tenant-control-plane";
 
 /// Every value of the charts changes what at least one of them renders, but for those that the charts hand on as they are. Tests
 /// say so.
@@ -41,7 +42,59 @@ pub const COMBINATIONS: &[Combination] = &[
     Combination { name: "an agent's place and monitoring", chart: AGENT, values: AGENT_PLACE },
     Combination { name: "constrained impersonation", chart: AGENT, values: CONSTRAINED },
     Combination { name: "the profile open", chart: AGENT, values: OPEN },
+    Combination { name: "a tenant with its least values", chart: TENANT, values: TENANT_LEAST },
+    Combination { name: "a tenant with images by digest", chart: TENANT, values: TENANT_IMAGES },
+    Combination {
+        name: "a tenant of one member, with everything changed",
+        chart: TENANT,
+        values: TENANT_CHANGED,
+    },
 ];
+
+/// The least values of a tenant: three members of each etcd.
+pub const TENANT_LEAST: &str = "\
+tenant: acme
+services:
+  apiserver: 10.96.0.7
+  etcdData: [10.96.0.11, 10.96.0.12, 10.96.0.13]
+  etcdEvent: [10.96.0.21, 10.96.0.22, 10.96.0.23]
+";
+
+const TENANT_IMAGES: &str = "\
+tenant: acme
+images:
+  apiserver: { digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef' }
+  controllerManager: { digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef' }
+  scheduler: { digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef' }
+  etcd: { tag: 3.7.4-0 }
+services: { apiserver: 10.96.0.7, etcdData: [10.96.0.11], etcdEvent: [10.96.0.21] }
+";
+
+const TENANT_CHANGED: &str = "\
+tenant: acme
+images:
+  apiserver: { repository: registry.example/apiserver, tag: v1.36.2 }
+  controllerManager: { repository: registry.example/manager, tag: v1.36.2 }
+  scheduler: { repository: registry.example/scheduler, tag: v1.36.2 }
+  etcd: { repository: registry.example/etcd, digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef' }
+imagePullPolicy: Never
+imagePullSecrets: [{ name: registry }]
+nodeSelector: { tenants: 'yes' }
+tolerations: [{ key: masters, operator: Exists }]
+priorityClassName: system-cluster-critical
+user: 0
+portBase: 16450
+services: { apiserver: 'fd00::7', etcdData: ['fd00::11'], etcdEvent: ['fd00::21'] }
+serviceNetwork: 10.98.0.0/16
+podNetwork: 10.244.0.0/16
+etcd:
+  data: { storage: 1Gi, storageClassName: quick, quotaBytes: 536870912, resources: { limits: { memory: 1Gi } } }
+  event: { storage: 1Gi, storageClassName: slow, quotaBytes: 268435456, resources: { limits: { memory: 1Gi } } }
+apiserver: { extraArgs: [--v=2], resources: { limits: { memory: 2Gi } } }
+controllerManager: { replicas: 1, extraArgs: [--v=3], resources: { limits: { memory: 1Gi } } }
+scheduler: { replicas: 1, extraArgs: [--v=4], resources: { limits: { memory: 1Gi } } }
+secretsChecksum: '0123456789abcdef'
+";
 
 const SERVER_IMAGE: &str = "\
 host: gateway.example

@@ -130,6 +130,7 @@ async fn unknown_and_ill_typed_values_are_refused_by_the_schema() {
 
 const SERVER: &str = "tombolo-server";
 const AGENT: &str = "tombolo-agent";
+const TENANT: &str = "tenant-control-plane";
 
 /// A chart, values, and the words by which the refusal names the place.
 const REFUSED: &[(&str, &str, &str)] = &[
@@ -188,6 +189,16 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (AGENT, "env: [{ name: A, valueFrom: { fieldRef: {} } }]", "'fieldRef' not allowed"),
     (AGENT, "probesListen: 9091", "/probesListen"),
     (AGENT, "tokens: x", "'tokens' not allowed"),
+    (TENANT, "members: 3", "'members' not allowed"),
+    (TENANT, "tenant: Acme", "/tenant"),
+    (TENANT, "images: { etcd: { digest: latest } }", "/images/etcd/digest"),
+    (TENANT, "portBase: 443", "/portBase"),
+    (TENANT, "portBase: 30000", "/portBase"),
+    (TENANT, "serviceNetwork: 10.97.0.0", "/serviceNetwork"),
+    (TENANT, "services: { etcdData: [etcd.example] }", "/services/etcdData/0"),
+    (TENANT, "etcd: { data: { storage: much } }", "/etcd/data/storage"),
+    (TENANT, "apiserver: { extraArgs: [v=2] }", "/apiserver/extraArgs/0"),
+    (TENANT, "controllerManager: { replicas: 0 }", "/controllerManager/replicas"),
 ];
 
 fn schema(chart: &str) -> Value {

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::{Value, json};
-use tests::helm::combinations::COMBINATIONS;
+use tests::helm::combinations::{COMBINATIONS, TENANT_LEAST};
 use tests::helm::{CHARTS, folder, object, objects};
 use tests::sources::workspace;
+
+const TENANT: &str = "tenant-control-plane";
 
 /// The beginning of every combination of an agent's values.
 const EDGE_A: &str = "config: { cluster: edge-a, servers: ['gateway.example:8443'] }\n";
@@ -307,8 +309,57 @@ async fn values_that_cannot_work_are_refused_with_what_to_do() {
             format!("{named} {{ systemNames: ['system:node:n'] }} }}\nrbac: {{ profile: constrained }}"),
             "has the node system:node:n",
         ),
+        (TENANT, "tenant: acme".to_owned(), "services.apiserver is empty: `tombolo tenant create` makes the Services first"),
+        (TENANT, TENANT_LEAST.replace(", 10.96.0.13", ""), "services.etcdData has 2 addresses: use 1 or 3"),
+        (TENANT, TENANT_LEAST.replace("10.96.0.21", "10.96.0.11"), "services has an address twice"),
+        (TENANT, format!("{TENANT_LEAST}portBase: 16441"), "portBase is 16441: use a multiple of 10"),
+        (TENANT, TENANT_LEAST.replace("tenant: acme", ""), "tenant is empty: `tombolo tenant create NAME` sets it"),
     ] {
         let refused = helm.template(chart, &values).await.unwrap_err();
         assert!(refused.contains(words), "{values}: {refused}");
     }
+}
+
+/// With the etcd of Events dead, its checks fail, and the API server serves everything else.
+#[tokio::test]
+async fn no_probe_of_a_tenants_api_server_asks_for_the_etcd_of_events() {
+    let helm = helm!("no_probe_of_a_tenants_api_server_asks_for_the_etcd_of_events");
+
+    let made = objects(&helm.template(TENANT, TENANT_LEAST).await.unwrap());
+
+    let container = &object(&made, "DaemonSet", "apiserver")["spec"]["template"]["spec"]["containers"][0];
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        let path = container[probe]["httpGet"]["path"].as_str().unwrap();
+        for check in ["etcd-override-0", "etcd-override-readiness-0"] {
+            assert!(path.contains(&format!("exclude={check}")), "{probe}: {path}");
+        }
+    }
+    let words: Vec<&str> =
+        container["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let events = "--etcd-servers-overrides=/events#https://10.96.0.21:16446;https://10.96.0.22:16446;https://10.96.0.23:16446";
+    assert!(words.contains(&events), "{words:?}");
+}
+
+/// Tenants share nodes. The ports of a pod are ports of its node, so the scheduler refuses a second pod with one of them.
+#[tokio::test]
+async fn every_port_of_a_tenant_is_a_port_of_the_host_in_its_block() {
+    let helm = helm!("every_port_of_a_tenant_is_a_port_of_the_host_in_its_block");
+    let values = format!("{TENANT_LEAST}portBase: 16450\n");
+
+    let made = objects(&helm.template(TENANT, &values).await.unwrap());
+
+    let mut ports = BTreeSet::new();
+    for pod in made.iter().map(|object| &object["spec"]["template"]["spec"]).filter(|pod| pod.is_object()) {
+        assert_eq!(
+            (&pod["hostNetwork"], &pod["automountServiceAccountToken"]),
+            (&json!(true), &json!(false))
+        );
+        let security = &pod["securityContext"];
+        assert_eq!((&security["runAsNonRoot"], &security["runAsUser"]), (&json!(true), &json!(65532)));
+        for port in pod["containers"][0]["ports"].as_array().unwrap() {
+            assert_eq!(port["containerPort"], port["hostPort"]);
+            assert!(ports.insert(port["hostPort"].as_u64().unwrap()), "{port}");
+        }
+    }
+    assert_eq!(ports.into_iter().collect::<Vec<_>>(), [16450, 16451, 16452, 16453, 16454, 16456, 16457]);
 }

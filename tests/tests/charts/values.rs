@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::{Value, json};
-use tests::helm::combinations::COMBINATIONS;
+use tests::helm::combinations::{COMBINATIONS, TENANT_LEAST};
 use tests::helm::samples::{Samples, part, resolved};
 use tests::helm::{folder, objects};
 
 const SERVER: &str = "tombolo-server";
 const AGENT: &str = "tombolo-agent";
+const TENANT: &str = "tenant-control-plane";
 
 /// Parts that the charts hand on as they are: a configuration, or a part of a Kubernetes object.
-const HANDED_ON: [(&str, &[&str]); 2] = [
+const HANDED_ON: [(&str, &[&str]); 3] = [
     (
         SERVER,
         &[
@@ -34,6 +35,17 @@ const HANDED_ON: [(&str, &[&str]); 2] = [
         ],
     ),
     (AGENT, &["config", "affinity", "tolerations", "resources", "env", "networkPolicy.metricsFrom"]),
+    (
+        TENANT,
+        &[
+            "tolerations",
+            "etcd.data.resources",
+            "etcd.event.resources",
+            "apiserver.resources",
+            "controllerManager.resources",
+            "scheduler.resources",
+        ],
+    ),
 ];
 
 /// A value by which Helm itself hands values to the charts of a release.
@@ -115,7 +127,11 @@ async fn every_key_that_a_chart_hands_on_arrives_as_it_is() {
 fn sample(chart: &str, handed_on: &[&str], absent: &str) -> Value {
     let schema = schema(chart);
     let mut samples = Samples::new(&schema);
-    let mut values = if chart == SERVER { json!({ "host": "gateway.example" }) } else { json!({}) };
+    let mut values = match chart {
+        SERVER => json!({ "host": "gateway.example" }),
+        TENANT => objects(TENANT_LEAST).remove(0),
+        _ => json!({}),
+    };
     for path in handed_on {
         let place = path.split('.').fold(&mut values, |value, key| &mut value[key]);
         *place = samples.of(part(&schema, path));
@@ -123,7 +139,9 @@ fn sample(chart: &str, handed_on: &[&str], absent: &str) -> Value {
     if chart == AGENT {
         values["config"]["impersonation"]["systemNames"] = json!([SYSTEM_NAME]);
     }
-    values["config"].as_object_mut().unwrap().remove(absent);
+    if let Some(config) = values.get_mut("config").and_then(Value::as_object_mut) {
+        config.remove(absent);
+    }
     values
 }
 

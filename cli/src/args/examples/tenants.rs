@@ -1,0 +1,72 @@
+//! Examples of `tombolo tenant` and of its subcommands.
+
+pub(in crate::args) const TENANT: &str = "\
+Examples:
+  kubectl label node master-1 master-2 master-3 \\
+      tombolo.dev/control-planes=true
+  tombolo tenant create acme
+  tombolo tenant join-command acme";
+
+pub(in crate::args) const TENANT_CREATE: &str = "\
+Examples:
+  tombolo tenant create acme
+  With ports, networks and volumes of your choice:
+  tombolo tenant create acme --port-base 16450 \\
+      --service-network 10.98.0.0/16 --pod-network 10.244.0.0/16 \\
+      --storage-class local-path
+  A site with one machine:
+  tombolo tenant create acme --members 1
+  For GitOps; treat the files as passwords:
+  tombolo tenant create acme --output acme";
+
+pub(in crate::args) const TENANT_BOOTSTRAP: &str = "\
+Examples:
+  tombolo tenant bootstrap acme
+  From a machine of the site:
+  tombolo tenant bootstrap acme --server https://192.168.1.11:16440";
+
+pub(in crate::args) const TENANT_LIST: &str = "\
+Examples:
+  tombolo tenant list
+  tombolo tenant list --output json";
+
+pub(in crate::args) const TENANT_STATUS: &str = "\
+Examples:
+  tombolo tenant status acme
+  tombolo tenant status acme --output json";
+
+pub(in crate::args) const TENANT_KUBECONFIG: &str = "\
+Examples:
+  tombolo tenant kubeconfig acme --output acme.conf
+  For one person and one day:
+  tombolo tenant kubeconfig acme --user olga --validity 1d \\
+      --output olga.conf
+  By another address:
+  tombolo tenant kubeconfig acme --server https://acme.example:16440";
+
+pub(in crate::args) const TENANT_JOIN_COMMAND: &str = "\
+Examples:
+  tombolo tenant join-command acme
+  For kubeadm, and for ten minutes:
+  tombolo tenant join-command acme --only-lb --ttl 10m";
+
+pub(in crate::args) const TENANT_UPGRADE: &str = "\
+Examples:
+  tombolo tenant upgrade acme --kubernetes-version v1.37.2
+  With images by digest:
+  tombolo tenant upgrade acme --kubernetes-version v1.37.2 \\
+      --values images.yaml";
+
+pub(in crate::args) const TENANT_CERTIFICATES: &str = "\
+Examples:
+  tombolo tenant certificates renew acme";
+
+pub(in crate::args) const TENANT_CERTIFICATES_RENEW: &str = "\
+Examples:
+  tombolo tenant certificates renew acme";
+
+pub(in crate::args) const TENANT_DELETE: &str = "\
+Examples:
+  tombolo tenant delete acme
+  With everything that it has stored, and without a question:
+  tombolo tenant delete acme --purge --yes acme";

@@ -1,0 +1,64 @@
+//! `tombolo tenant certificates renew`: issues all certificates of a control plane anew.
+
+use std::time::SystemTime;
+
+use serde_json::json;
+
+use super::chart::{self, ChartError, ChartFolder, ServiceAddresses};
+use super::create::secret_objects;
+use super::facts;
+use super::host::{Host, HostError};
+use super::parts::{self, PartsError};
+use super::pki::PkiError;
+use super::record::{RecordError, TenantRecord};
+use super::roots::{self, RootsError};
+use crate::args::TenantRenew;
+use crate::print;
+
+/// The certificates were not renewed, or not all pods have them.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RenewError {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(transparent)]
+    Roots(#[from] RootsError),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Chart(#[from] ChartError),
+    #[error(transparent)]
+    Parts(#[from] PartsError),
+    #[error("helm has not installed the tenant {0}; run `tombolo tenant create {0}` without --output first")]
+    NotByHelm(String),
+    #[error("cannot print")]
+    Print(#[from] std::io::Error),
+}
+
+/// Issues everything by the same CAs, and restarts the pods one after the other.
+///
+/// # Errors
+/// [`RenewError`]
+pub(crate) fn renew(args: &TenantRenew) -> Result<Vec<String>, RenewError> {
+    let name = args.name.as_str();
+    let host = Host::find(&args.host, name)?;
+    let chart = ChartFolder::new(args.chart.as_deref())?;
+    let tenant = TenantRecord::read(&host, name)?;
+    let roots = roots::read(&host, name)?;
+    let mut values = host.values()?;
+    if values.is_null() {
+        return Err(RenewError::NotByHelm(name.to_owned()));
+    }
+    let services = ServiceAddresses::read(&host, &tenant)?;
+    let nodes = facts::control_plane_nodes(&host)?.into_iter().map(|node| node.address).collect();
+    let addresses = services.in_certificates(&tenant, nodes);
+    let secrets = roots.secrets(&addresses, &services.url(&tenant), SystemTime::now())?;
+    host.apply(&secret_objects(name, &secrets))?;
+    print::note("the Secrets have new certificates; restarting the pods one after the other")?;
+    let checksum = chart::own_values(&tenant, &services, &secrets, None, None)["secretsChecksum"].clone();
+    chart::merge(&mut values, &json!({ "secretsChecksum": checksum }));
+    host.install(chart.chart(), &[chart.values(&values)?])?;
+    parts::wait(&host, args.timeout.duration())?;
+    Ok(vec![format!("the certificates of the tenant {name} are renewed; see `tombolo tenant status {name}`")])
+}

@@ -1,3 +1,0 @@
-//! Control planes of tenants as pods of a real host cluster of three nodes.
-
-mod stand;

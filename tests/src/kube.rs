@@ -17,6 +17,7 @@ pub mod audit;
 mod control_plane;
 pub mod controllers;
 mod files;
+pub mod kube_proxy;
 pub mod kubeconfig;
 pub mod kubectl;
 mod masters;

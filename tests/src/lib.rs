@@ -25,6 +25,7 @@ pub mod fake_edge;
 pub mod faulty_relay;
 pub mod flood;
 pub mod helm;
+pub mod host_cluster;
 pub mod kube;
 pub mod lab;
 pub mod language;

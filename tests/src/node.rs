@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,13 +21,17 @@ mod cgroups;
 mod image;
 mod machine;
 mod namespaces;
+mod options;
 mod settings;
+mod store;
 mod tar;
 
 pub use booted::BootedMachine;
 pub use cgroups::left as cgroups_left;
 pub use image::{Image, sha256};
+pub use options::NodeOptions;
 pub use settings::{PODS, kubelet as kubelet_configuration};
+pub use store::ImageStore;
 
 use cgroups::Cgroups;
 use namespaces::{NodeNamespaces, SET_UP};
@@ -36,8 +40,8 @@ use namespaces::{NodeNamespaces, SET_UP};
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Pause between two questions whether they are.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The limit for one run of `ctr`.
-const CTR_MAX: Duration = Duration::from_secs(60);
+/// The limit for one run of `ctr`. Images of a control plane are large, and builds of other tests may run beside.
+const CTR_MAX: Duration = Duration::from_secs(120);
 
 /// A node of a cluster; dropping it kills its daemons and pods, and removes their files and control groups.
 #[derive(Debug)]
@@ -115,40 +119,32 @@ pub fn assets() -> Result<NodeAssets, NodeUnavailable> {
 }
 
 impl Node {
-    /// Starts a node of this name on a machine, which is the network namespace that the cluster's API server
-    /// is in, too; returns once the API server has it as ready.
+    /// Starts a node on a machine, from which the cluster's API server can be reached; returns once the API server
+    /// has it as ready.
     ///
     /// # Errors
     /// [`NodeError`].
     pub async fn start(
         machine: &NetworkNamespace,
         cluster: &EdgeCluster,
-        name: &str,
-    ) -> Result<Self, NodeError> {
-        Self::start_with_resolver(machine, cluster, name, None).await
-    }
-
-    /// The same with the address of a DNS server, by which the pods resolve names.
-    ///
-    /// # Errors
-    /// [`NodeError`].
-    pub async fn start_with_resolver(
-        machine: &NetworkNamespace,
-        cluster: &EdgeCluster,
-        name: &str,
-        resolver: Option<Ipv4Addr>,
+        options: &NodeOptions<'_>,
     ) -> Result<Self, NodeError> {
         let assets = assets()?;
         let scratch = Scratch::new("tombolo-node-")?;
         let cgroups = Cgroups::new(None)?;
-        machine::prepare(machine, cluster.address()).await?;
+        let imitated = (!options.has_kube_proxy).then(|| cluster.address());
+        machine::prepare(machine, options.pods, imitated).await?;
         let folder = scratch.path();
-        let enclosure = NodeNamespaces::new(machine, folder, SET_UP, vec![name.to_owned()]).await?;
-        let containerd = start_containerd(&enclosure, &assets, folder).await?;
-        import_pause(&enclosure, &assets, folder).await?;
-        let kubelet =
-            start_kubelet(&enclosure, &assets, cluster, (folder, name, cgroups.name()), resolver).await?;
-        let name = name.to_owned();
+        if let Some(images) = options.images {
+            images.link_into(folder).await?;
+        }
+        let enclosure = NodeNamespaces::new(machine, folder, SET_UP, vec![options.name.to_owned()]).await?;
+        let containerd = start_containerd(&enclosure, &assets, folder, options.pods).await?;
+        if options.images.is_none() {
+            import_pause(&enclosure, &assets, folder).await?;
+        }
+        let kubelet = start_kubelet(&enclosure, &assets, cluster, (folder, cgroups.name()), options).await?;
+        let name = options.name.to_owned();
         let mut node = Self { kubelet, containerd, enclosure, _cgroups: cgroups, scratch, assets, name };
         node.ready(cluster).await?;
         Ok(node)
@@ -199,6 +195,11 @@ impl Node {
         self._cgroups.name()
     }
 
+    /// A folder for volumes of its pods. It is at the same path for programs of the node.
+    pub fn folder(&self) -> &Path {
+        self.scratch.path()
+    }
+
     /// The ids of its daemons.
     pub fn process_ids(&self) -> Vec<u32> {
         [&self.kubelet, &self.containerd].into_iter().filter_map(Process::id).collect()
@@ -227,10 +228,11 @@ async fn start_containerd(
     enclosure: &NodeNamespaces,
     assets: &NodeAssets,
     folder: &Path,
+    pods: &str,
 ) -> Result<Process, NodeError> {
     let network = folder.join("network");
     fs::create_dir(&network)?;
-    fs::write(network.join("10-pods.conflist"), settings::network().to_string())?;
+    fs::write(network.join("10-pods.conflist"), settings::network(pods).to_string())?;
     let config = folder.join("containerd.toml");
     fs::write(&config, settings::containerd(&assets.debian, &network))?;
     // It finds runc and its shim there.
@@ -254,12 +256,13 @@ async fn start_kubelet(
     enclosure: &NodeNamespaces,
     assets: &NodeAssets,
     cluster: &EdgeCluster,
-    (folder, name, cgroups): (&Path, &str, &str),
-    resolver: Option<Ipv4Addr>,
+    (folder, cgroups): (&Path, &str),
+    options: &NodeOptions<'_>,
 ) -> Result<Process, NodeError> {
+    let name = options.name;
     let identity = cluster.issue_user(&format!("system:node:{name}"), &["system:nodes"]);
     let kubeconfig = cluster.write_kubeconfig(&format!("{name}.conf"), Credential::Certificate(identity))?;
-    let resolv_conf = match resolver {
+    let resolv_conf = match options.resolver {
         None => String::new(),
         Some(resolver) => {
             let path = folder.join("resolv.conf");
@@ -274,7 +277,7 @@ async fn start_kubelet(
     // Empty: pods resolve no name.
     configuration["resolvConf"] = resolv_conf.into();
     fs::write(&config, configuration.to_string())?;
-    let address: IpAddr = cluster.address().ip();
+    let address: IpAddr = options.address.unwrap_or_else(|| cluster.address().ip());
     let words = [
         format!("--config={}", config.display()),
         format!("--kubeconfig={}", kubeconfig.display()),

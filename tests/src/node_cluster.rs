@@ -7,7 +7,7 @@ use crate::kube::controllers::Controllers;
 use crate::kube::kubectl::Kubectl;
 use crate::kube::{ClusterOptions, EdgeCluster};
 use crate::lab::{Lab, Site, Uplink};
-use crate::node::{self, Node};
+use crate::node::{self, Node, NodeOptions};
 
 /// The address that each cluster's control plane and node take for their own.
 pub const CONTROL_PLANE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 168, 1, 10), 6443);
@@ -52,7 +52,8 @@ impl NodeCluster {
         let assets = node::assets().expect("they were there before");
         let controllers = cluster.start_controllers(&assets).await.expect("controllers start");
         let node_name = format!("{name}-node");
-        let node = Node::start_with_resolver(site.pod(), &cluster, &node_name, resolver).await;
+        let options = NodeOptions { name: &node_name, resolver, ..NodeOptions::default() };
+        let node = Node::start(site.pod(), &cluster, &options).await;
         let node = node.unwrap_or_else(|error| panic!("{name}: {error}\n{}", controllers.tails()));
         let direct = cluster.admin().limit(KUBECTL_MAX);
         Self { node, direct, controllers, cluster, site }

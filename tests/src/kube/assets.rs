@@ -195,6 +195,11 @@ pub fn pinned_kubernetes() -> &'static str {
     pinned(PINS[0].1, PINS[0].2)
 }
 
+/// The pinned etcd release, such as `v3.7.3`.
+pub fn pinned_etcd() -> &'static str {
+    pinned(PINS[1].1, PINS[1].2)
+}
+
 /// The minors directly before and after the pinned release, such as `1.35`, whose kubectls Kubernetes
 /// supports with its API server.
 pub fn neighbouring_minors() -> [String; 2] {

@@ -278,7 +278,7 @@ fn write_disk(disk: &Path, name: &str, assets: &NodeAssets) -> io::Result<()> {
     )?;
     let network = disk.join("etc/cni/net.d");
     fs::create_dir_all(&network)?;
-    fs::write(network.join("10-pods.conflist"), settings::network().to_string())?;
+    fs::write(network.join("10-pods.conflist"), settings::network(settings::PODS).to_string())?;
     fs::create_dir_all(disk.join("etc/containerd"))?;
     // systemd sets it.
     fs::write(disk.join("etc/hostname"), format!("{name}\n"))?;

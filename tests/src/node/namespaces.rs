@@ -30,7 +30,7 @@ const OWN_SETTINGS: &str = r#"own_settings() {
 pub(super) const SET_UP: &str = r#"set -e
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
-mkdir "$1/lib" "$1/log" "$1/sysctl"
+mkdir -p "$1/lib" "$1/log" "$1/sysctl"
 mount --bind "$1/lib" /var/lib
 mount --bind "$1/log" /var/log
 own_settings "$1/sysctl"

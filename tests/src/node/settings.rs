@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 pub(super) const PAUSE_IMAGE: &str = "tombolo.test/pause:1";
 /// containerd's socket, in the box.
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
-/// The addresses of pods, of every node the same: each cluster has one.
+/// The addresses of pods, of every node the same whose cluster has only that one.
 pub const PODS: &str = "10.244.0.0/24";
 
 /// containerd 1.6, with local images and no registry.
@@ -28,12 +28,12 @@ pub(super) fn containerd(debian: &Path, network: &Path) -> String {
     )
 }
 
-/// A bridge for all pods; translation of addresses is the machine's (`machine::prepare`).
-pub(super) fn network() -> Value {
+/// A bridge for all pods, with addresses of this network; translation of addresses is the machine's (`machine::prepare`).
+pub(super) fn network(pods: &str) -> Value {
     json!({
         "cniVersion": "0.4.0", "name": "pods", "plugins": [{
             "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
-            "ipam": { "type": "host-local", "ranges": [[{ "subnet": PODS }]], "routes": [{ "dst": "0.0.0.0/0" }] },
+            "ipam": { "type": "host-local", "ranges": [[{ "subnet": pods }]], "routes": [{ "dst": "0.0.0.0/0" }] },
         }],
     })
 }

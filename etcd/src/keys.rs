@@ -50,11 +50,15 @@ impl KeyRange {
         Self { key: key.into(), end: Vec::new() }
     }
 
-    /// All keys that begin with `prefix`.
+    /// All keys that begin with `prefix`. An empty one is that of all keys.
     #[must_use]
     pub fn prefix(prefix: impl Into<Vec<u8>>) -> Self {
-        let key: Vec<u8> = prefix.into();
+        let mut key: Vec<u8> = prefix.into();
         let mut end = key.clone();
+        if key.is_empty() {
+            // etcd refuses an empty key.
+            key.push(0);
+        }
         while end.last() == Some(&u8::MAX) {
             end.pop();
         }
@@ -160,5 +164,10 @@ mod tests {
         {
             assert_eq!(KeyRange::prefix(prefix).end, end, "{prefix:?}");
         }
+    }
+
+    #[test]
+    fn the_range_of_the_empty_prefix_begins_with_the_first_key_of_all() {
+        assert_eq!(KeyRange::prefix(b"").key, b"\0");
     }
 }

@@ -19,9 +19,9 @@ mod host_node;
 mod images;
 mod site_network;
 mod storage;
+pub mod tenant;
 
 pub use host_node::HostNode;
-pub use images::{ETCD, IMAGE, image};
 pub use site_network::{SiteMachine, SiteNetwork};
 pub use storage::STORAGE_CLASS;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A program failed, or is not there.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,8 @@ pub(crate) enum ProgramFailed {
 pub(super) struct PortForward {
     child: Child,
     port: u16,
+    // kubectl writes a line for each connection, and dies of SIGPIPE if nobody can read it.
+    _output: BufReader<ChildStdout>,
 }
 
 /// Runs a program, and returns its output.
@@ -66,12 +68,13 @@ impl PortForward {
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| not_run(KUBECTL, words, &error))?;
         let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
+        let mut output = child.stdout.take().map(BufReader::new);
+        if let Some(output) = &mut output {
             // It says one line for each address, or ends and says why.
-            let _ = BufReader::new(stdout).read_line(&mut line);
+            let _ = output.read_line(&mut line);
         }
-        match forwarded_port(&line) {
-            Some(port) => Ok(Self { child, port }),
+        match forwarded_port(&line).zip(output) {
+            Some((port, output)) => Ok(Self { child, port, _output: output }),
             None => {
                 let _ = child.kill();
                 let errors = child.wait_with_output().map(|output| output.stderr).unwrap_or_default();

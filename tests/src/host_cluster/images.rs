@@ -6,21 +6,18 @@ use super::SiteNetwork;
 use crate::kube::assets::{Assets, NodeAssets, pinned_etcd, pinned_kubernetes};
 use crate::node::{Image, ImageStore, NodeError};
 
-/// The image with the program of `tests/kube/pod`.
-pub const IMAGE: &str = "tombolo.test/pod:1";
-
 /// The program and the repository of etcd.
-pub const ETCD: &str = "etcd";
+const ETCD: &str = "etcd";
 
 /// The name of a program's image, such as `registry.k8s.io/kube-apiserver:v1.36.3`.
-pub fn image(program: &str) -> String {
+fn image(program: &str) -> String {
     match program {
         ETCD => format!("registry.k8s.io/{ETCD}:{}-0", pinned_etcd().trim_start_matches('v')),
         kubernetes => format!("registry.k8s.io/{kubernetes}:{}", pinned_kubernetes()),
     }
 }
 
-/// All images of a control plane, and [`IMAGE`].
+/// All images of a control plane, beside that of every pod's sandbox.
 pub(super) async fn store(
     network: &SiteNetwork,
     node: &NodeAssets,
@@ -37,7 +34,7 @@ pub(super) async fn store(
     let contents: Vec<[(&Path, &str); 1]> =
         programs.iter().zip(&paths).map(|((_, file), path)| [(*file, path.as_str())]).collect();
     let entrypoints = programs.map(|(program, _)| [program]);
-    let mut images: Vec<Image<'_>> = (0..programs.len())
+    let images: Vec<Image<'_>> = (0..programs.len())
         .map(|at| Image {
             name: &names[at],
             programs: &contents[at],
@@ -45,7 +42,5 @@ pub(super) async fn store(
             ..Image::default()
         })
         .collect();
-    let pod = [(node.pod.as_path(), "bin/pod")];
-    images.push(Image { name: IMAGE, programs: &pod, entrypoint: &["/bin/pod"], ..Image::default() });
     ImageStore::import(network.core(), &images).await
 }

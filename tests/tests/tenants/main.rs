@@ -1,3 +1,3 @@
 //! Control planes of tenants as pods of a real host cluster of three nodes.
 
-mod stand;
+mod control_plane;

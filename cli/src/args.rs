@@ -54,7 +54,8 @@ pub(crate) use server::{
 };
 pub(crate) use tenant::{
     HostCluster, TenantCertificatesCommand, TenantCommand, TenantCreate, TenantDelete, TenantJoinCommand,
-    TenantKubeconfig, TenantList, TenantOutput, TenantReached, TenantRenew, TenantStatus, TenantUpgrade,
+    TenantKubeconfig, TenantList, TenantOutput, TenantReached, TenantRegister, TenantRenew, TenantStatus,
+    TenantUpgrade,
 };
 pub(crate) use users::{
     DialTokenCommand, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, UserCommand,

@@ -168,6 +168,7 @@ fn run_tenant(command: TenantCommand) -> Result<ExitCode, Box<dyn Error>> {
         }
         TenantCommand::Upgrade(args) => tenant::upgrade(&args)?,
         TenantCommand::Certificates(TenantCertificatesCommand::Renew(args)) => tenant::renew(&args)?,
+        TenantCommand::Register(args) => tenant::register(&args)?,
         TenantCommand::Delete(args) => tenant::delete(&args)?,
     };
     print::lines(&lines)?;

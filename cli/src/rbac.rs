@@ -114,6 +114,12 @@ pub(crate) fn manifest(args: &RbacArgs) -> Result<String, RbacError> {
     ))
 }
 
+/// Generates the manifest for an agent that may impersonate these callers, by name each, and dials nothing by name.
+pub(crate) fn manifest_for(callers: &AllowList) -> String {
+    let names = Names::from_allow_list(callers);
+    yaml::manifest(Profile::Named, &roles(Profile::Named, &names, &[], &Services::default()))
+}
+
 impl<'a> Names<'a> {
     fn from_allow_list(list: &'a AllowList) -> Self {
         let texts = |names: &'a [String]| names.iter().map(String::as_str).collect();

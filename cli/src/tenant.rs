@@ -1,9 +1,11 @@
 //! `tombolo tenant`: control planes of other clusters as pods of a host cluster.
 
+mod agents;
 mod bootstrap;
 mod chart;
 mod create;
 mod delete;
+mod embedded;
 mod facts;
 mod host;
 mod inside;
@@ -16,6 +18,7 @@ mod pki;
 mod plan;
 mod program;
 mod record;
+mod register;
 mod renew;
 mod roots;
 mod status;
@@ -26,6 +29,7 @@ pub(crate) use create::create;
 pub(crate) use delete::delete;
 pub(crate) use join_command::join_command;
 pub(crate) use kubeconfig::kubeconfig;
+pub(crate) use register::register;
 pub(crate) use renew::renew;
 pub(crate) use status::{list, status};
 pub(crate) use upgrade::upgrade;

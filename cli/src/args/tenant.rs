@@ -6,8 +6,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use policy::Network;
 use proto::ClusterId;
 
+use super::admin_endpoint::AdminServerArgs;
 use super::examples;
-use crate::names::{KubernetesVersion, PortBlock, Validity, WaitTime};
+use crate::names::{KubernetesVersion, PortBlock, Validity, WaitTime, host_and_port};
 
 #[derive(Subcommand)]
 pub(crate) enum TenantCommand {
@@ -49,6 +50,13 @@ pub(crate) enum TenantCommand {
     /// one. Everybody who has the command can join a machine until the token ends, so treat it as a password.
     #[command(after_long_help = examples::TENANT_JOIN_COMMAND)]
     JoinCommand(TenantJoinCommand),
+    /// Make a tenant a cluster of a tunnel-server, so that it is reached from the cloud
+    ///
+    /// Creates the cluster NAME at the tunnel-server's admin API, gives its agents their rights inside of the tenant, and installs them by
+    /// the chart tombolo-agent as pods of the host cluster. The agents enroll by themselves: the host cluster vouches for their pods. Run it
+    /// again after a change of the callers, or of the nodes that carry control planes.
+    #[command(after_long_help = examples::TENANT_REGISTER)]
+    Register(TenantRegister),
     /// Upgrade a tenant to another release of Kubernetes: the API servers first, then everything else
     ///
     /// Refuses a downgrade, and one that leaves out a minor release. Workers stay as they are: kubelet may be up to three minor releases older.
@@ -197,6 +205,41 @@ pub(crate) struct TenantJoinCommand {
     /// The time in which a machine can join with the token
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) ttl: Validity,
+}
+
+#[derive(Args)]
+pub(crate) struct TenantRegister {
+    /// The name of the tenant, and of the cluster
+    #[arg(value_name = "NAME")]
+    pub(crate) name: ClusterId,
+    /// A user that the agents may impersonate; repeat for more
+    #[arg(long = "user", value_name = "USER", required_unless_present = "groups")]
+    pub(crate) users: Vec<String>,
+    /// A group that the agents may impersonate; repeat for more
+    #[arg(long = "group", value_name = "GROUP")]
+    pub(crate) groups: Vec<String>,
+    /// A ClusterRole of the tenant to which the groups are bound, or the users if no group is given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster_role: Option<String>,
+    /// The server's address for agents; repeat for more [default: the addresses that the server tells]
+    #[arg(long = "servers", value_name = "HOST:PORT", value_parser = host_and_port)]
+    pub(crate) servers: Vec<String>,
+    /// Values of the chart, such as the image of the agents; repeat for more, the last one counts
+    #[arg(long = "values", value_name = "FILE")]
+    pub(crate) values: Vec<PathBuf>,
+    /// The chart tombolo-agent [default: the one in this program]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) chart: Option<PathBuf>,
+    /// The time in which the first agent can enroll
+    #[arg(long, value_name = "TIME", default_value = "15m")]
+    pub(crate) token_ttl: Validity,
+    /// The longest wait for the agents
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    pub(crate) timeout: WaitTime,
+    #[command(flatten)]
+    pub(crate) host: HostCluster,
+    #[command(flatten)]
+    pub(crate) admin: AdminServerArgs,
 }
 
 #[derive(Args)]

@@ -1,4 +1,4 @@
-//! The chart tenant-control-plane, which this program has in it, and its values.
+//! The folder of a chart for helm, and the values of tenant-control-plane.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,34 +7,14 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
+use super::embedded::{CONTROL_PLANE, EmbeddedChart};
 use super::host::{Host, HostError};
 use super::objects::{API_SERVERS, ETCDS, members};
 use super::pki::{Addresses, Files, Secrets};
 use super::record::{TENANT, TenantRecord};
-use crate::files::{self, Existing, NewFile, ReadError, WriteError};
+use crate::files::{self, ReadError, WriteError};
 use crate::names::KubernetesVersion;
 use crate::yaml;
-
-/// The name of the chart.
-const NAME: &str = "tenant-control-plane";
-
-/// Every file of the chart, by its path.
-macro_rules! chart_files {
-    ($($path:literal),+ $(,)?) => {
-        [$(($path, include_str!(concat!("../../../deploy/charts/tenant-control-plane/", $path)))),+]
-    };
-}
-
-const FILES: [(&str, &str); 8] = chart_files![
-    "Chart.yaml",
-    "values.yaml",
-    "values.schema.json",
-    "templates/NOTES.txt",
-    "templates/_helpers.tpl",
-    "templates/apiserver.yaml",
-    "templates/controllers.yaml",
-    "templates/etcd.yaml",
-];
 
 /// The images whose tag is the release of Kubernetes.
 const IMAGES: [&str; 3] = ["apiserver", "controllerManager", "scheduler"];
@@ -66,16 +46,24 @@ pub(super) struct ChartFolder {
 }
 
 impl ChartFolder {
-    /// The chart in this folder, or else the one of this program.
+    /// The chart of control planes in this folder, or else the one of this program.
     ///
     /// # Errors
     /// [`ChartError`]
     pub(super) fn new(chart: Option<&Path>) -> Result<Self, ChartError> {
+        Self::of(&CONTROL_PLANE, chart)
+    }
+
+    /// The chart in this folder, or else one of this program.
+    ///
+    /// # Errors
+    /// [`ChartError`]
+    pub(super) fn of(embedded: &EmbeddedChart, chart: Option<&Path>) -> Result<Self, ChartError> {
         let folder = tempfile::Builder::new().prefix("tombolo-tenant-").tempdir();
         let folder = folder.map_err(ChartError::Folder)?;
         let chart = match chart {
             Some(chart) => chart.to_owned(),
-            None => write(folder.path())?,
+            None => embedded.write(folder.path())?,
         };
         Ok(Self { folder, chart })
     }
@@ -94,18 +82,6 @@ impl ChartFolder {
         files::write_private(&file, &text(values)?, true)?;
         Ok(file)
     }
-}
-
-/// Writes the chart into a folder, and returns its own folder there.
-///
-/// # Errors
-/// [`WriteError`]
-pub(super) fn write(folder: &Path) -> Result<PathBuf, WriteError> {
-    let chart = folder.join(NAME);
-    files::create_directory(&chart.join("templates"))?;
-    let all = FILES.map(|(path, text)| NewFile::public(chart.join(path), text)).into();
-    files::write_all(all, Existing::Replace)?;
-    Ok(chart)
 }
 
 /// The values that this program sets. They go before those of people.
@@ -244,28 +220,8 @@ fn checksum(secrets: &Secrets) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::fs;
 
     use super::*;
-
-    #[test]
-    fn the_program_has_every_file_of_the_chart() {
-        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("deploy/charts").join(NAME);
-        let mut found = BTreeSet::new();
-        for folder in ["", "templates"] {
-            for entry in fs::read_dir(chart.join(folder)).unwrap().map(Result::unwrap) {
-                if entry.file_type().unwrap().is_file() {
-                    found.insert(entry.path().strip_prefix(&chart).unwrap().display().to_string());
-                }
-            }
-        }
-        assert_eq!(FILES.map(|(path, _)| path.to_owned()).into_iter().collect::<BTreeSet<_>>(), found);
-
-        let folder = ChartFolder::new(None).unwrap();
-        for (path, text) in FILES {
-            assert_eq!(fs::read_to_string(folder.chart().join(path)).unwrap(), text);
-        }
-    }
 
     #[test]
     fn values_are_merged_as_helm_merges_them() {

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::bootstrap::{self, BootstrapError};
 use super::chart::{self, ChartError, ChartFolder, ServiceAddresses};
+use super::embedded::CONTROL_PLANE;
 use super::facts::{self, ControlPlaneNode, OwnNamespace};
 use super::host::{Host, HostError};
 use super::objects;
@@ -185,7 +186,7 @@ impl Site<'_> {
         chart::merge(&mut values, &self.values(&secrets));
         let chart = match &self.args.chart {
             Some(chart) => chart.clone(),
-            None => chart::write(folder)?,
+            None => CONTROL_PLANE.write(folder)?,
         };
         let mut before = vec![objects::namespace(self.tenant)];
         before.extend(objects::services(self.tenant));

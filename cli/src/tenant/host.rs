@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::program::{self, ProgramFailed};
 use crate::args::HostCluster;
+use crate::names::WaitTime;
 
 /// The oldest kubectl and helm that have what is used here: server-side apply with a field manager, and rollouts of all kinds.
 const KUBECTL_MIN: (u32, u32) = (1, 27);
@@ -14,6 +15,9 @@ const HELM_MIN: (u32, u32) = (3, 12);
 
 /// The name of the release in the namespace of each tenant.
 const RELEASE: &str = "control-plane";
+
+/// The name of the release of the tenant's agents there.
+const AGENTS: &str = "tunnel-agent";
 
 /// The owner of the fields that this program sets.
 pub(super) const FIELD_MANAGER: &str = "tombolo-tenant";
@@ -140,32 +144,50 @@ impl Host {
         self.helm(words).map(drop)
     }
 
+    /// Installs the agents, or upgrades them, and waits until they are connected.
+    ///
+    /// # Errors
+    /// [`HostError::Failed`], also if they are not connected within `limit`.
+    pub(super) fn install_agents(
+        &self,
+        chart: &Path,
+        values: &Path,
+        limit: WaitTime,
+    ) -> Result<(), HostError> {
+        let mut words: Vec<OsString> = ["upgrade", "--install", AGENTS].map(OsString::from).to_vec();
+        words.extend([chart.into(), "--values".into(), values.into(), "--wait".into(), "--timeout".into()]);
+        words.push(format!("{}s", limit.duration().as_secs()).into());
+        self.helm(words).map(drop)
+    }
+
     /// The values that were given to the release; [`Value::Null`] if helm has not installed the control plane.
     ///
     /// # Errors
     /// [`HostError`]
     pub(super) fn values(&self) -> Result<Value, HostError> {
-        if !self.is_installed()? {
+        if !self.is_installed(RELEASE)? {
             return Ok(Value::Null);
         }
         let text = self.helm(["get", "values", RELEASE, "-o", "json"].map(OsString::from).to_vec())?;
         serde_json::from_str(&text).map_err(|_| HostError::NotJson(format!("helm get values {RELEASE}")))
     }
 
-    /// Removes all objects of the release.
+    /// Removes all objects of the control plane, and the agents.
     ///
     /// # Errors
     /// [`HostError::Failed`]
     pub(super) fn uninstall(&self) -> Result<(), HostError> {
-        if self.is_installed()? {
-            self.helm(["uninstall", RELEASE].map(OsString::from).to_vec())?;
+        for release in [AGENTS, RELEASE] {
+            if self.is_installed(release)? {
+                self.helm(["uninstall", release].map(OsString::from).to_vec())?;
+            }
         }
         Ok(())
     }
 
-    fn is_installed(&self) -> Result<bool, HostError> {
-        let words = ["list", "--all", "--short", "--filter", RELEASE].map(OsString::from).to_vec();
-        Ok(self.helm(words)?.lines().any(|name| name == RELEASE))
+    fn is_installed(&self, release: &str) -> Result<bool, HostError> {
+        let words = ["list", "--all", "--short", "--filter", release].map(OsString::from).to_vec();
+        Ok(self.helm(words)?.lines().any(|name| name == release))
     }
 
     fn helm(&self, mut words: Vec<OsString>) -> Result<String, HostError> {

@@ -34,6 +34,18 @@ pub(super) fn kubeconfig(
     }))
 }
 
+/// A kubeconfig by which one user comes with a token.
+pub(super) fn with_token(server: &str, ca_pem: &str, user: &str, token: &str) -> String {
+    text(&json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "tenant", "cluster": cluster(server, ca_pem) }],
+        "contexts": [{ "name": "tenant", "context": { "cluster": "tenant", "user": user } }],
+        "current-context": "tenant",
+        "users": [{ "name": user, "user": { "token": token } }],
+    }))
+}
+
 /// The kubeconfig of the ConfigMap cluster-info, as kubeadm writes it: a cluster without a name, and no user.
 pub(super) fn cluster_info(server: &str, ca_pem: &str) -> String {
     text(&json!({

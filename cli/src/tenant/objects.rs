@@ -12,6 +12,9 @@ pub(super) const NODE_LABEL: (&str, &str) = ("tombolo.dev/control-planes", "true
 /// Both etcds, with the place of each in the block of ports.
 pub(super) const ETCDS: [(&str, u16); 2] = [("etcd-data", 3), ("etcd-event", 6)];
 
+/// The account of the agents, in the host cluster and in the tenant.
+pub(super) const SERVICE_ACCOUNT: &str = "tunnel-agent";
+
 /// The Service of the API servers.
 pub(super) const API_SERVERS: &str = "apiserver";
 
@@ -70,6 +73,14 @@ pub(super) fn secret<'a>(
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": { "name": name, "namespace": tenant, "labels": labels(tenant) },
         "data": data,
+    })
+}
+
+/// The account of the agents' pods, by whose token the host cluster vouches for them. It has no rights there.
+pub(super) fn service_account(tenant: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": SERVICE_ACCOUNT, "namespace": tenant, "labels": labels(tenant) },
     })
 }
 

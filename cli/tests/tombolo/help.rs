@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 83] = [
+const COMMANDS: [&str; 84] = [
     "",
     "ca",
     "ca init",
@@ -64,6 +64,7 @@ const COMMANDS: [&str; 83] = [
     "tenant status",
     "tenant kubeconfig",
     "tenant join-command",
+    "tenant register",
     "tenant upgrade",
     "tenant certificates",
     "tenant certificates renew",

@@ -50,6 +50,16 @@ Examples:
   For kubeadm, and for ten minutes:
   tombolo tenant join-command acme --only-lb --ttl 10m";
 
+pub(in crate::args) const TENANT_REGISTER: &str = "\
+Examples:
+  On the tunnel-server's machine, for the administrators of a tenant:
+  tombolo tenant register acme \\
+      --group tombolo:admins --cluster-role cluster-admin
+  From another machine, with an image in your registry:
+  tombolo tenant register acme --user alice --values image.yaml \\
+      --server https://gateway.example:8445 --ca server-ca.crt \\
+      --cert olga.crt --key olga.key";
+
 pub(in crate::args) const TENANT_UPGRADE: &str = "\
 Examples:
   tombolo tenant upgrade acme --kubernetes-version v1.37.2

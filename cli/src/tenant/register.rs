@@ -1,0 +1,150 @@
+//! `tombolo tenant register`: makes a tenant a cluster of a tunnel-server, with agents as pods of the host cluster.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use proto::admin::{CreateClusterRequest, Description, Texts, UpdateClusterRequest};
+use tokio::time::{Instant, sleep};
+
+use super::agents::{self, CallersError, KUBECONFIG, NAMESPACE, TOKEN};
+use super::chart::{self, ChartError, ChartFolder, ServiceAddresses};
+use super::embedded::AGENT;
+use super::facts;
+use super::host::{Host, HostError};
+use super::inside::{InsideError, TenantApi};
+use super::kubeconfig_text;
+use super::objects;
+use super::pki::PkiError;
+use super::record::{RecordError, TenantRecord};
+use super::roots::{self, RootsError};
+use crate::admin::{Admin, AdminError};
+use crate::args::TenantRegister;
+use crate::print;
+use crate::runtime::{self, RuntimeError};
+use crate::site::NewSite;
+
+/// The longest wait for the tenant's controllers to make a token.
+const TOKEN_MAX: Duration = Duration::from_secs(60);
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// A tenant was not registered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegisterError {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(transparent)]
+    Roots(#[from] RootsError),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Chart(#[from] ChartError),
+    #[error(transparent)]
+    Callers(#[from] CallersError),
+    #[error(transparent)]
+    Inside(#[from] InsideError),
+    #[error("the tunnel-server does not take the tenant as a cluster")]
+    Admin(#[from] AdminError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error("the tenant's controllers have made no token within {limit:?}; see `tombolo tenant status {0}`", limit = TOKEN_MAX)]
+    NoToken(String),
+    #[error(
+        "the agents of the tenant {tenant} are installed but not connected within {limit}; see `kubectl --namespace {tenant} logs \
+         deployment/tunnel-agent`"
+    )]
+    NotConnected {
+        /// The name of the tenant.
+        tenant: String,
+        /// The limit for the wait.
+        limit: crate::names::WaitTime,
+        /// The reason that helm gives.
+        #[source]
+        source: HostError,
+    },
+    #[error("cannot print")]
+    Print(#[from] std::io::Error),
+}
+
+/// Registers a tenant, or registers it again with other callers.
+///
+/// # Errors
+/// [`RegisterError`]
+pub(crate) fn register(args: &TenantRegister) -> Result<Vec<String>, RegisterError> {
+    let name = args.name.as_str();
+    let inside = agents::inside(args)?;
+    let host = Host::find(&args.host, name)?;
+    let chart = ChartFolder::of(&AGENT, args.chart.as_deref())?;
+    let given = chart::read_values(&args.values)?;
+    let tenant = TenantRecord::read(&host, name)?;
+    let roots = roots::read(&host, name)?;
+    let port = tenant.ports.first();
+    let nodes = facts::control_plane_nodes(&host)?;
+    let advertise: Vec<String> =
+        nodes.iter().map(|node| SocketAddr::new(node.address, port).to_string()).collect();
+    let credential = roots.short_administrator(SystemTime::now())?;
+    let ca = roots.cluster.certificate_pem();
+    let (site, token) = runtime::run(async |scope| {
+        let mut admin = Admin::connect(args.admin.endpoint(), scope).await?;
+        let mut api = TenantApi::connect(&host, &tenant, None, ca, &credential, scope).await?;
+        create_cluster(&mut admin, name, advertise).await?;
+        for object in &inside {
+            api.apply(object).await?;
+        }
+        let token = token(&mut api, name).await?;
+        let site = NewSite::gather(&mut admin, args.name.clone(), args.token_ttl, &args.servers).await?;
+        Ok::<_, RegisterError>((site, token))
+    })??;
+    print::note(&format!("the cluster {name} is known to the tunnel-server; installing its agents"))?;
+
+    let server = ServiceAddresses::read(&host, &tenant)?.url(&tenant);
+    let kubeconfig = kubeconfig_text::with_token(&server, ca, objects::SERVICE_ACCOUNT, &token);
+    host.apply(&[
+        objects::service_account(name),
+        objects::secret(name, KUBECONFIG.0, [(KUBECONFIG.1, kubeconfig.as_str())]),
+    ])?;
+    let mut values = given;
+    chart::merge(&mut values, &agents::values(args, &site));
+    let installed = host.install_agents(chart.chart(), &chart.values(&values)?, args.timeout);
+    installed.map_err(|source| RegisterError::NotConnected {
+        tenant: name.to_owned(),
+        limit: args.timeout,
+        source,
+    })?;
+    Ok(vec![
+        format!("the tenant {name} is a cluster of the tunnel-server, and its agents are connected"),
+        format!("next: tombolo kubeconfig --cluster {name} …, as for every cluster"),
+    ])
+}
+
+/// Creates the cluster, or replaces the addresses that its agents may advertise.
+async fn create_cluster(admin: &mut Admin, name: &str, advertise: Vec<String>) -> Result<(), AdminError> {
+    if admin.list(vec![name.to_owned()]).await.is_ok_and(|found| !found.is_empty()) {
+        let advertise = Some(Texts { texts: advertise });
+        let request =
+            UpdateClusterRequest { name: name.to_owned(), advertise, ..UpdateClusterRequest::default() };
+        return admin.update_cluster(request).await;
+    }
+    let description = Some(Description { advertise, ..Description::default() });
+    admin.create_cluster(CreateClusterRequest { name: name.to_owned(), description }).await
+}
+
+/// The token of the agents' ServiceAccount, once the tenant's controllers have made it.
+async fn token(api: &mut TenantApi, tenant: &str) -> Result<String, RegisterError> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{TOKEN}");
+    let end = Instant::now() + TOKEN_MAX;
+    loop {
+        let secret = api.get(&path).await?;
+        let token = secret["data"]["token"].as_str().and_then(|text| BASE64.decode(text).ok());
+        if let Some(token) = token.and_then(|token| String::from_utf8(token).ok()) {
+            return Ok(token);
+        }
+        if Instant::now() >= end {
+            return Err(RegisterError::NoToken(tenant.to_owned()));
+        }
+        sleep(ASK_EVERY).await;
+    }
+}

@@ -78,6 +78,7 @@ mod shutdown;
 mod slow_readers;
 mod state_files;
 mod streams;
+mod tenants;
 mod tls_passthrough;
 mod tls_resumption;
 mod token_passthrough;

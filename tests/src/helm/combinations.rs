@@ -40,6 +40,7 @@ pub const COMBINATIONS: &[Combination] = &[
     Combination { name: "certificates in place of enrollment", chart: AGENT, values: CERTIFICATES },
     Combination { name: "an agent's existing objects", chart: AGENT, values: AGENT_EXISTING },
     Combination { name: "an agent's place and monitoring", chart: AGENT, values: AGENT_PLACE },
+    Combination { name: "agents of a tenant in the host cluster", chart: AGENT, values: TENANT_AGENTS },
     Combination { name: "constrained impersonation", chart: AGENT, values: CONSTRAINED },
     Combination { name: "the profile open", chart: AGENT, values: OPEN },
     Combination { name: "a tenant with its least values", chart: TENANT, values: TENANT_LEAST },
@@ -50,6 +51,22 @@ pub const COMBINATIONS: &[Combination] = &[
         values: TENANT_CHANGED,
     },
 ];
+
+/// As `tombolo tenant register` installs them.
+const TENANT_AGENTS: &str = "\
+config:
+  cluster: acme
+  servers: [gateway.example:8443]
+  enrollment:
+    server: gateway.example:8444
+    pin: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+    hostCluster: {}
+  apiServer: { kubeconfig: tenant.kubeconfig, discoverEndpoints: true }
+  impersonation: { users: [alice] }
+enrollment: { token: a.b }
+extraFiles: [{ secret: tenant-api }]
+rbac: { create: false }
+";
 
 /// The least values of a tenant: three members of each etcd.
 pub const TENANT_LEAST: &str = "\

@@ -103,11 +103,7 @@ impl Lab {
         T: AsyncFnOnce() -> R + Send,
         R: Send,
     {
-        // A thread of its own: what enters a namespace stays there.
-        on_a_thread(|| {
-            self.cloud.enter().expect("a namespace of ours can be entered");
-            runtime(&self.cloud, WORKERS).block_on(trial())
-        })
+        within(&self.cloud, trial)
     }
 
     /// The cloud's namespace, for [`crate::process::Invocation::in_network_namespace`].
@@ -157,6 +153,22 @@ impl Lab {
         let number = self.sites.fetch_add(1, Ordering::Relaxed);
         Site::build(self, name, number, uplink).await.unwrap_or_else(|error| panic!("site {name}: {error}"))
     }
+}
+
+/// Runs something in a network namespace, to its end. A caller within a runtime does this by [`tokio::task::block_in_place`].
+///
+/// # Panics
+/// Where that does.
+pub fn within<T, R>(namespace: &NetworkNamespace, trial: T) -> R
+where
+    T: AsyncFnOnce() -> R + Send,
+    R: Send,
+{
+    // A thread of its own: what enters a namespace stays there.
+    on_a_thread(|| {
+        namespace.enter().expect("a namespace of ours can be entered");
+        runtime(namespace, WORKERS).block_on(trial())
+    })
 }
 
 fn on_a_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {

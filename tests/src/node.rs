@@ -28,7 +28,7 @@ mod tar;
 
 pub use booted::BootedMachine;
 pub use cgroups::left as cgroups_left;
-pub use image::{Image, sha256};
+pub use image::{Image, libraries_of, sha256, with_libraries};
 pub use options::NodeOptions;
 pub use settings::{PODS, kubelet as kubelet_configuration};
 pub use store::ImageStore;

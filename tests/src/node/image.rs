@@ -2,12 +2,17 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
 
 use super::tar::Archive;
+use crate::process::{Invocation, ProcessError, run};
+
+/// The limit for one question about the libraries of a program.
+const LDD_MAX: Duration = Duration::from_secs(10);
 
 /// The content of an image: one layer, and the program that runs.
 #[derive(Debug, Clone, Default)]
@@ -60,6 +65,26 @@ fn architecture() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
+}
+
+/// The shared libraries of a program on this machine, and their loader.
+///
+/// # Errors
+/// `ldd` cannot be run.
+pub async fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, ProcessError> {
+    let ldd = Invocation::of("ldd").arguments([program.display().to_string()]);
+    let listed = String::from_utf8_lossy(&run(&ldd, LDD_MAX).await?.stdout).into_owned();
+    Ok(listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+}
+
+/// The content of an image: a program at its place, and libraries at the places that they have on this machine.
+pub fn with_libraries<'a>(
+    program: (&'a Path, &'a str),
+    libraries: &'a [PathBuf],
+) -> Vec<(&'a Path, &'a str)> {
+    let places =
+        libraries.iter().filter_map(|path| Some((path.as_path(), path.to_str()?.trim_start_matches('/'))));
+    std::iter::once(program).chain(places).collect()
 }
 
 /// SHA-256 in hexadecimal digits, as images and `sha256sum` write it.

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use tests::lb_cluster::booted_worker::{BootedWorker, NAME};
 use tests::lb_cluster::command::Ended;
 use tests::lb_cluster::watches::Watches;
 use tests::lb_cluster::{LB, MASTERS};
-use tests::node::Image;
+use tests::node::{Image, libraries_of, with_libraries};
 use tests::process::{Invocation, Process};
 use tests::skip::skip;
 use tests::sources::workspace;
@@ -204,11 +203,8 @@ async fn join_with_kills(worker: &BootedWorker) -> usize {
 /// Puts the static pod as it is shipped in the place of the unit, with an image of this program.
 async fn runs_node_lb_as_a_static_pod(worker: &BootedWorker) {
     let program = binary("node-lb");
-    let libraries = libraries_of(&program).await;
-    let mut files: Vec<(&Path, &str)> = vec![(&program, "node-lb")];
-    files.extend(
-        libraries.iter().map(|path| (path.as_path(), path.to_str().expect("text").trim_start_matches('/'))),
-    );
+    let libraries = libraries_of(&program).await.expect("ldd");
+    let files = with_libraries((&program, "node-lb"), &libraries);
     let image =
         Image { name: NODE_LB_IMAGE, programs: &files, entrypoint: &["/node-lb"], ..Image::default() };
     worker.machine.load(&image).await.expect("an image");
@@ -246,13 +242,6 @@ async fn traces(worker: &BootedWorker) -> BTreeSet<String> {
 /// Starts a worker, or skips the test.
 async fn worker(test: &str) -> Option<BootedWorker> {
     BootedWorker::start().await.map_err(|error| skip(test, &error.to_string())).ok()
-}
-
-/// The shared libraries of a program, and their loader.
-async fn libraries_of(program: &Path) -> Vec<PathBuf> {
-    let listed = Ended::of(&Invocation::of("ldd").arguments([program.display().to_string()])).await.out;
-    let paths = listed.split_whitespace().filter(|word| word.starts_with('/'));
-    paths.map(PathBuf::from).collect()
 }
 
 /// The same as `make demo WORKER=1 CI=1`.

@@ -1,3 +1,4 @@
 //! Control planes of tenants as pods of a real host cluster of three nodes.
 
 mod control_plane;
+mod registered;

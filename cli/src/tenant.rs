@@ -4,6 +4,7 @@ mod agents;
 mod bootstrap;
 mod chart;
 mod create;
+mod created;
 mod delete;
 mod embedded;
 mod facts;

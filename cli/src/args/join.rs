@@ -68,10 +68,17 @@ pub(crate) enum RoleSubject<'a> {
 impl SiteArgs {
     /// The callers to which `--cluster-role` is bound: the groups, or the users if no group is given.
     pub(crate) fn role_subjects(&self) -> Vec<RoleSubject<'_>> {
-        if self.groups.is_empty() {
-            self.users.iter().map(|user| RoleSubject::User(user)).collect()
+        RoleSubject::among(&self.users, &self.groups)
+    }
+}
+
+impl<'a> RoleSubject<'a> {
+    /// The callers to which a role is bound: the groups, or the users if there is no group.
+    pub(crate) fn among(users: &'a [String], groups: &'a [String]) -> Vec<Self> {
+        if groups.is_empty() {
+            users.iter().map(|user| Self::User(user)).collect()
         } else {
-            self.groups.iter().map(|group| RoleSubject::Group(group)).collect()
+            groups.iter().map(|group| Self::Group(group)).collect()
         }
     }
 }

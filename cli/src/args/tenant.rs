@@ -16,8 +16,8 @@ pub(crate) enum TenantCommand {
     ///
     /// Makes the namespace NAME and its Services, then CAs and certificates with their addresses, and installs the chart
     /// tenant-control-plane, which this program has in it. That is an API server on each node with the label
-    /// tombolo.dev/control-planes=true, controllers, a scheduler, and two etcds. Then it waits, and makes inside of the tenant what administrators and workers need. It uses
-    /// your own kubectl and helm, so every login works.
+    /// tombolo.dev/control-planes=true, controllers, a scheduler, and two etcds. Then it waits, and makes inside of the tenant what
+    /// administrators and workers need. It uses your own kubectl and helm, so every login works.
     ///
     /// Refuses what cannot work before it writes anything. If it is interrupted, run it again: CAs are kept and never made anew.
     #[command(after_long_help = examples::TENANT_CREATE)]

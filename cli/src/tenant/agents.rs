@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::objects::SERVICE_ACCOUNT;
-use crate::args::TenantRegister;
+use crate::args::{RoleSubject, TenantRegister};
 use crate::rbac;
 use crate::site::NewSite;
 
@@ -45,15 +45,19 @@ pub(super) fn inside(args: &TenantRegister) -> Result<Vec<Value>, CallersError> 
         },
     }));
     if let Some(role) = &args.cluster_role {
-        let (kind, names) =
-            if args.groups.is_empty() { ("User", &args.users) } else { ("Group", &args.groups) };
         let api = "rbac.authorization.k8s.io";
-        let subject = |name: &String| json!({ "apiGroup": api, "kind": kind, "name": name });
+        let subject = |subject: &RoleSubject<'_>| {
+            let (kind, name) = match subject {
+                RoleSubject::Group(name) => ("Group", name),
+                RoleSubject::User(name) => ("User", name),
+            };
+            json!({ "apiGroup": api, "kind": kind, "name": name })
+        };
         objects.push(json!({
             "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding",
             "metadata": { "name": format!("tombolo-callers-{role}") },
             "roleRef": { "apiGroup": api, "kind": "ClusterRole", "name": role },
-            "subjects": names.iter().map(subject).collect::<Vec<_>>(),
+            "subjects": RoleSubject::among(&args.users, &args.groups).iter().map(subject).collect::<Vec<_>>(),
         }));
     }
     Ok(objects)

@@ -7,12 +7,11 @@ use policy::Network;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::host::{Host, HostError};
+use super::created::{CreatedTenant, TenantError};
 use super::inside::{InsideError, TenantApi};
 use super::kubeconfig_text::cluster_info;
-use super::pki::{ADMINS, KUBELET_CLIENTS, PkiError, TenantRoots};
-use super::record::{RecordError, TenantRecord};
-use super::roots::{self, RootsError};
+use super::pki::{ADMINS, KUBELET_CLIENTS, PkiError};
+use super::record::TenantRecord;
 use crate::args::TenantReached;
 use crate::node::{BY_NODE_LB, JOINING_GROUP};
 use crate::runtime::{self, RuntimeError};
@@ -34,11 +33,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootstrapError {
     #[error(transparent)]
-    Host(#[from] HostError),
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    #[error(transparent)]
-    Roots(#[from] RootsError),
+    Tenant(#[from] TenantError),
     #[error(transparent)]
     Pki(#[from] PkiError),
     #[error(transparent)]
@@ -55,10 +50,7 @@ pub(crate) enum BootstrapError {
 /// [`BootstrapError`]
 pub(crate) fn bootstrap(args: &TenantReached) -> Result<Vec<String>, BootstrapError> {
     let name = args.name.as_str();
-    let host = Host::find(&args.host, name)?;
-    let tenant = TenantRecord::read(&host, name)?;
-    let roots = roots::read(&host, name)?;
-    make(&host, &tenant, &roots, args.server.as_deref())?;
+    make(&CreatedTenant::find(&args.host, name)?, args.server.as_deref())?;
     Ok(vec![format!("administrators and workers can come to the tenant {name}")])
 }
 
@@ -66,16 +58,11 @@ pub(crate) fn bootstrap(args: &TenantReached) -> Result<Vec<String>, BootstrapEr
 ///
 /// # Errors
 /// [`BootstrapError`]
-pub(super) fn make(
-    host: &Host,
-    tenant: &TenantRecord,
-    roots: &TenantRoots,
-    server: Option<&str>,
-) -> Result<(), BootstrapError> {
+pub(super) fn make(tenant: &CreatedTenant, server: Option<&str>) -> Result<(), BootstrapError> {
     runtime::run(async |scope| {
         let end = Instant::now() + ANSWERS_MAX;
         loop {
-            match attempt(host, tenant, roots, server, scope).await {
+            match attempt(tenant, server, scope).await {
                 // The namespaces of Kubernetes itself come some seconds after the first answer.
                 Err(BootstrapError::Inside(InsideError::Connect(..) | InsideError::Send(..)))
                     if Instant::now() < end => {}
@@ -88,19 +75,14 @@ pub(super) fn make(
     })?
 }
 
-async fn attempt(
-    host: &Host,
-    tenant: &TenantRecord,
-    roots: &TenantRoots,
-    server: Option<&str>,
-    scope: &Scope,
-) -> Result<(), BootstrapError> {
+async fn attempt(tenant: &CreatedTenant, server: Option<&str>, scope: &Scope) -> Result<(), BootstrapError> {
+    let CreatedTenant { host, record, roots } = tenant;
     let credential = roots.bootstrap(SystemTime::now())?;
     let ca = roots.cluster.certificate_pem();
-    let mut api = TenantApi::connect(host, tenant, server, ca, &credential, scope).await?;
+    let mut api = TenantApi::connect(host, record, server, ca, &credential, scope).await?;
     let version = api.get("/version").await?;
     let version = version["gitVersion"].as_str().unwrap_or_default().to_owned();
-    for object in objects(tenant, ca, &version)? {
+    for object in objects(record, ca, &version)? {
         api.apply(&object).await?;
     }
     Ok(())

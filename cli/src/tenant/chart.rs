@@ -205,7 +205,7 @@ impl ServiceAddresses {
 }
 
 /// A text that changes with the contents of the Secrets.
-fn checksum(secrets: &Secrets) -> String {
+pub(super) fn checksum(secrets: &Secrets) -> String {
     let mut all = Vec::new();
     for (secret, files) in secrets {
         let files: &Files = files;

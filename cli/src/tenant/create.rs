@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::bootstrap::{self, BootstrapError};
 use super::chart::{self, ChartError, ChartFolder, ServiceAddresses};
+use super::created::CreatedTenant;
 use super::embedded::CONTROL_PLANE;
 use super::facts::{self, ControlPlaneNode, OwnNamespace};
 use super::host::{Host, HostError};
@@ -96,7 +97,8 @@ pub(crate) fn create(args: &TenantCreate) -> Result<Vec<String>, CreateError> {
     chart::merge(&mut values, &site.values(&secrets));
     host.install(chart.chart(), &[chart.values(&values)?])?;
     parts::wait(&host, args.timeout.duration())?;
-    bootstrap::make(&host, &tenant, &roots, args.tenant.server.as_deref())?;
+    let created = CreatedTenant { host, record: tenant, roots };
+    bootstrap::make(&created, args.tenant.server.as_deref())?;
     Ok(vec![
         format!("the tenant {name} is ready after {} s", begun.elapsed().as_secs()),
         format!("next: tombolo tenant kubeconfig {name} --output {name}.conf"),

@@ -1,14 +1,11 @@
 //! `tombolo tenant kubeconfig`: a kubeconfig of an administrator of a tenant.
 
-use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use super::facts;
-use super::host::{Host, HostError};
+use super::created::{CreatedTenant, TenantError};
+use super::host::HostError;
 use super::kubeconfig_text;
 use super::pki::PkiError;
-use super::record::{RecordError, TenantRecord};
-use super::roots::{self, RootsError};
 use crate::args::TenantKubeconfig;
 use crate::files::{self, WriteError};
 use crate::kubeconfig::reader::HttpsServer;
@@ -19,9 +16,7 @@ pub(crate) enum TenantKubeconfigError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
-    Record(#[from] RecordError),
-    #[error(transparent)]
-    Roots(#[from] RootsError),
+    Tenant(#[from] TenantError),
     #[error(transparent)]
     Pki(#[from] PkiError),
     #[error(transparent)]
@@ -50,17 +45,13 @@ pub(crate) fn kubeconfig(args: &TenantKubeconfig) -> Result<String, TenantKubeco
     if validity > VALIDITY_MAX {
         return Err(TenantKubeconfigError::TooLong);
     }
-    let host = Host::find(&args.host, name)?;
-    let tenant = TenantRecord::read(&host, name)?;
-    let roots = roots::read(&host, name)?;
+    let tenant = CreatedTenant::find(&args.host, name)?;
     let servers: Vec<(String, String)> = match &args.server {
         Some(url) => vec![(name.to_owned(), url.clone())],
-        None => facts::control_plane_nodes(&host)?
-            .into_iter()
-            .enumerate()
-            .map(|(place, node)| {
-                let context = if place == 0 { name.to_owned() } else { format!("{name}@{}", node.name) };
-                (context, format!("https://{}", SocketAddr::new(node.address, tenant.ports.first())))
+        None => (tenant.api_servers()?.into_iter().enumerate())
+            .map(|(place, (node, address))| {
+                let context = if place == 0 { name.to_owned() } else { format!("{name}@{node}") };
+                (context, format!("https://{address}"))
             })
             .collect(),
     };
@@ -69,8 +60,8 @@ pub(crate) fn kubeconfig(args: &TenantKubeconfig) -> Result<String, TenantKubeco
     }
     let servers: Vec<(&str, &str)> =
         servers.iter().map(|(context, url)| (context.as_str(), url.as_str())).collect();
-    let pair = roots.administrator(args.user.as_str(), SystemTime::now(), validity)?;
-    let ca = roots.cluster.certificate_pem();
+    let pair = tenant.roots.administrator(args.user.as_str(), SystemTime::now(), validity)?;
+    let ca = tenant.roots.cluster.certificate_pem();
     let user = format!("{}@{name}", args.user);
     let text = kubeconfig_text::kubeconfig(&servers, ca, &user, &pair.certificate, &pair.key);
     let Some(file) = &args.output else { return Ok(text) };

@@ -1,7 +1,6 @@
 //! `tombolo tenant register`: makes a tenant a cluster of a tunnel-server, with agents as pods of the host cluster.
 
-use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,15 +9,12 @@ use tokio::time::{Instant, sleep};
 
 use super::agents::{self, CallersError, KUBECONFIG, NAMESPACE, TOKEN};
 use super::chart::{self, ChartError, ChartFolder, ServiceAddresses};
+use super::created::{CreatedTenant, TenantError};
 use super::embedded::AGENT;
-use super::facts;
-use super::host::{Host, HostError};
+use super::host::HostError;
 use super::inside::{InsideError, TenantApi};
 use super::kubeconfig_text;
 use super::objects;
-use super::pki::PkiError;
-use super::record::{RecordError, TenantRecord};
-use super::roots::{self, RootsError};
 use crate::admin::{Admin, AdminError};
 use crate::args::TenantRegister;
 use crate::print;
@@ -35,11 +31,7 @@ pub(crate) enum RegisterError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
-    Record(#[from] RecordError),
-    #[error(transparent)]
-    Roots(#[from] RootsError),
-    #[error(transparent)]
-    Pki(#[from] PkiError),
+    Tenant(#[from] TenantError),
     #[error(transparent)]
     Chart(#[from] ChartError),
     #[error(transparent)]
@@ -76,20 +68,13 @@ pub(crate) enum RegisterError {
 pub(crate) fn register(args: &TenantRegister) -> Result<Vec<String>, RegisterError> {
     let name = args.name.as_str();
     let inside = agents::inside(args)?;
-    let host = Host::find(&args.host, name)?;
+    let tenant = CreatedTenant::find(&args.host, name)?;
     let chart = ChartFolder::of(&AGENT, args.chart.as_deref())?;
-    let given = chart::read_values(&args.values)?;
-    let tenant = TenantRecord::read(&host, name)?;
-    let roots = roots::read(&host, name)?;
-    let port = tenant.ports.first();
-    let nodes = facts::control_plane_nodes(&host)?;
-    let advertise: Vec<String> =
-        nodes.iter().map(|node| SocketAddr::new(node.address, port).to_string()).collect();
-    let credential = roots.short_administrator(SystemTime::now())?;
-    let ca = roots.cluster.certificate_pem();
+    let mut values = chart::read_values(&args.values)?;
+    let advertise = tenant.api_servers()?.into_iter().map(|(_, address)| address.to_string()).collect();
     let (site, token) = runtime::run(async |scope| {
         let mut admin = Admin::connect(args.admin.endpoint(), scope).await?;
-        let mut api = TenantApi::connect(&host, &tenant, None, ca, &credential, scope).await?;
+        let mut api = tenant.connect(None, scope).await?;
         create_cluster(&mut admin, name, advertise).await?;
         for object in &inside {
             api.apply(object).await?;
@@ -100,13 +85,14 @@ pub(crate) fn register(args: &TenantRegister) -> Result<Vec<String>, RegisterErr
     })??;
     print::note(&format!("the cluster {name} is known to the tunnel-server; installing its agents"))?;
 
-    let server = ServiceAddresses::read(&host, &tenant)?.url(&tenant);
+    let CreatedTenant { host, record, roots } = tenant;
+    let server = ServiceAddresses::read(&host, &record)?.url(&record);
+    let ca = roots.cluster.certificate_pem();
     let kubeconfig = kubeconfig_text::with_token(&server, ca, objects::SERVICE_ACCOUNT, &token);
     host.apply(&[
         objects::service_account(name),
         objects::secret(name, KUBECONFIG.0, [(KUBECONFIG.1, kubeconfig.as_str())]),
     ])?;
-    let mut values = given;
     chart::merge(&mut values, &agents::values(args, &site));
     let installed = host.install_agents(chart.chart(), &chart.values(&values)?, args.timeout);
     installed.map_err(|source| RegisterError::NotConnected {

@@ -6,12 +6,11 @@ use serde_json::json;
 
 use super::chart::{self, ChartError, ChartFolder, ServiceAddresses};
 use super::create::secret_objects;
+use super::created::{CreatedTenant, TenantError};
 use super::facts;
-use super::host::{Host, HostError};
+use super::host::HostError;
 use super::parts::{self, PartsError};
 use super::pki::PkiError;
-use super::record::{RecordError, TenantRecord};
-use super::roots::{self, RootsError};
 use crate::args::TenantRenew;
 use crate::print;
 
@@ -21,9 +20,7 @@ pub(crate) enum RenewError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
-    Record(#[from] RecordError),
-    #[error(transparent)]
-    Roots(#[from] RootsError),
+    Tenant(#[from] TenantError),
     #[error(transparent)]
     Pki(#[from] PkiError),
     #[error(transparent)]
@@ -42,10 +39,8 @@ pub(crate) enum RenewError {
 /// [`RenewError`]
 pub(crate) fn renew(args: &TenantRenew) -> Result<Vec<String>, RenewError> {
     let name = args.name.as_str();
-    let host = Host::find(&args.host, name)?;
+    let CreatedTenant { host, record: tenant, roots } = CreatedTenant::find(&args.host, name)?;
     let chart = ChartFolder::new(args.chart.as_deref())?;
-    let tenant = TenantRecord::read(&host, name)?;
-    let roots = roots::read(&host, name)?;
     let mut values = host.values()?;
     if values.is_null() {
         return Err(RenewError::NotByHelm(name.to_owned()));
@@ -56,8 +51,7 @@ pub(crate) fn renew(args: &TenantRenew) -> Result<Vec<String>, RenewError> {
     let secrets = roots.secrets(&addresses, &services.url(&tenant), SystemTime::now())?;
     host.apply(&secret_objects(name, &secrets))?;
     print::note("the Secrets have new certificates; restarting the pods one after the other")?;
-    let checksum = chart::own_values(&tenant, &services, &secrets, None, None)["secretsChecksum"].clone();
-    chart::merge(&mut values, &json!({ "secretsChecksum": checksum }));
+    chart::merge(&mut values, &json!({ "secretsChecksum": chart::checksum(&secrets) }));
     host.install(chart.chart(), &[chart.values(&values)?])?;
     parts::wait(&host, args.timeout.duration())?;
     Ok(vec![format!("the certificates of the tenant {name} are renewed; see `tombolo tenant status {name}`")])

@@ -1,16 +1,12 @@
 //! `tombolo tenant upgrade`: the API servers first, then the rest, as Kubernetes' version skew policy wants it.
 
 use serde_json::{Value, json};
-use std::time::SystemTime;
 
 use super::bootstrap::{self, BootstrapError};
 use super::chart::{self, ChartError, ChartFolder};
-use super::host::{Host, HostError};
-use super::inside::{InsideError, TenantApi};
+use super::created::{CreatedTenant, TenantError};
+use super::host::HostError;
 use super::parts::{self, PartsError};
-use super::pki::{PkiError, TenantRoots};
-use super::record::{RecordError, TenantRecord};
-use super::roots::{self, RootsError};
 use crate::args::TenantUpgrade;
 use crate::names::{KubernetesVersion, NotAnUpgrade};
 use crate::print;
@@ -22,13 +18,7 @@ pub(crate) enum UpgradeError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
-    Record(#[from] RecordError),
-    #[error(transparent)]
-    Roots(#[from] RootsError),
-    #[error(transparent)]
-    Pki(#[from] PkiError),
-    #[error(transparent)]
-    Inside(#[from] InsideError),
+    Tenant(#[from] TenantError),
     #[error(transparent)]
     Chart(#[from] ChartError),
     #[error(transparent)]
@@ -60,18 +50,16 @@ pub(crate) enum UpgradeError {
 pub(crate) fn upgrade(args: &TenantUpgrade) -> Result<Vec<String>, UpgradeError> {
     let (name, server) = (args.tenant.name.as_str(), args.tenant.server.as_deref());
     let next = args.kubernetes_version;
-    let host = Host::find(&args.tenant.host, name)?;
+    let tenant = CreatedTenant::find(&args.tenant.host, name)?;
     let chart = ChartFolder::new(args.chart.as_deref())?;
-    let tenant = TenantRecord::read(&host, name)?;
-    let roots = roots::read(&host, name)?;
-    let present = host.values()?;
+    let present = tenant.host.values()?;
     if present.is_null() {
         return Err(UpgradeError::NotByHelm(name.to_owned()));
     }
     let mut over = json!({ "images": chart::tags(next) });
     chart::merge(&mut over, &chart::read_values(&args.values)?);
     check_digests(&present, &over)?;
-    let now = version(&host, &tenant, &roots, server)?;
+    let now = version(&tenant, server)?;
     now.check_upgrade(next)?;
 
     let mut first = present.clone();
@@ -80,11 +68,11 @@ pub(crate) fn upgrade(args: &TenantUpgrade) -> Result<Vec<String>, UpgradeError>
     chart::merge(&mut whole, &over);
     for (step, values) in [("the API servers", &first), ("all other parts", &whole)] {
         print::note(&format!("upgrading {step} from {now} to {next}"))?;
-        host.install(chart.chart(), &[chart.values(values)?])?;
-        parts::wait(&host, args.timeout.duration())?;
+        tenant.host.install(chart.chart(), &[chart.values(values)?])?;
+        parts::wait(&tenant.host, args.timeout.duration())?;
     }
     // kubeadm-config names the release for machines that join.
-    bootstrap::make(&host, &tenant, &roots, server)?;
+    bootstrap::make(&tenant, server)?;
     Ok(vec![format!("the tenant {name} has Kubernetes {next}; upgrade kubelet on its workers next")])
 }
 
@@ -101,16 +89,9 @@ fn check_digests(present: &Value, over: &Value) -> Result<(), UpgradeError> {
 }
 
 /// The release of an API server of the tenant, as it says itself.
-fn version(
-    host: &Host,
-    tenant: &TenantRecord,
-    roots: &TenantRoots,
-    server: Option<&str>,
-) -> Result<KubernetesVersion, UpgradeError> {
-    let credential = roots.short_administrator(SystemTime::now())?;
-    let ca = roots.cluster.certificate_pem();
+fn version(tenant: &CreatedTenant, server: Option<&str>) -> Result<KubernetesVersion, UpgradeError> {
     let version = runtime::run(async |scope| {
-        TenantApi::connect(host, tenant, server, ca, &credential, scope).await?.get("/version").await
+        Ok::<_, TenantError>(tenant.connect(server, scope).await?.get("/version").await?)
     })??;
     let text = version["gitVersion"].as_str().unwrap_or_default();
     text.parse().map_err(|_| UpgradeError::NoRelease(text.to_owned()))

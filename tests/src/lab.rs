@@ -158,7 +158,7 @@ impl Lab {
 /// Runs something in a network namespace, to its end. A caller within a runtime does this by [`tokio::task::block_in_place`].
 ///
 /// # Panics
-/// Where that does.
+/// If that panics.
 pub fn within<T, R>(namespace: &NetworkNamespace, trial: T) -> R
 where
     T: AsyncFnOnce() -> R + Send,

@@ -27,7 +27,7 @@ mod store;
 mod tar;
 
 pub use booted::BootedMachine;
-pub use cgroups::left as cgroups_left;
+pub use cgroups::{left as cgroups_left, processes_in};
 pub use image::{Image, libraries_of, sha256, with_libraries};
 pub use options::NodeOptions;
 pub use settings::{PODS, kubelet as kubelet_configuration};

@@ -224,10 +224,7 @@ impl Process {
     }
 
     fn status_bytes(&self, line: &str) -> u64 {
-        let status = self.id().map(|id| std::fs::read_to_string(format!("/proc/{id}/status")));
-        let status = status.expect("the process runs").expect("a running process has a status");
-        let line = status.lines().find_map(|text| text.strip_prefix(line)).expect("proc_pid_status(5)");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("proc_pid_status(5)") * 1024
+        status_bytes(self.id().expect("the process runs"), line)
     }
 
     /// The file with everything that the process wrote.
@@ -290,6 +287,21 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Memory of a process that is in RAM now.
+///
+/// # Panics
+/// If the process has ended.
+pub fn resident_bytes(id: u32) -> u64 {
+    status_bytes(id, "VmRSS:")
+}
+
+fn status_bytes(id: u32, line: &str) -> u64 {
+    let status =
+        std::fs::read_to_string(format!("/proc/{id}/status")).expect("a running process has a status");
+    let line = status.lines().find_map(|text| text.strip_prefix(line)).expect("proc_pid_status(5)");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("proc_pid_status(5)") * 1024
 }
 
 /// Runs a program to its end and returns what it wrote; at the deadline it is killed.

@@ -1,13 +1,10 @@
 //! A node of the host cluster: kubelet and containerd with shared images, and kube-proxy.
 
-use std::fs;
-use std::path::Path;
-
 use super::SiteMachine;
 use crate::kube::EdgeCluster;
 use crate::kube::assets::NodeAssets;
 use crate::lab::NamespaceRuntime;
-use crate::node::{ImageStore, Node, NodeOptions};
+use crate::node::{ImageStore, Node, NodeOptions, processes_in};
 use crate::process::Process;
 
 /// A node of the host cluster.
@@ -57,15 +54,6 @@ impl HostNode {
 
     /// The processes of this program in pods of the node, such as `kube-apiserver`, by their ids on this machine.
     pub fn processes(&self, program: &str) -> Vec<u32> {
-        let groups = format!("/{}/", self.node.cgroups());
-        let is_ours = |process: &Path| {
-            let read = |file: &str| fs::read_to_string(process.join(file)).unwrap_or_default();
-            let words = read("cmdline");
-            let first = words.split('\0').next().unwrap_or_default();
-            first.rsplit('/').next() == Some(program) && read("cgroup").contains(&groups)
-        };
-        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let ids = all.filter(|entry| is_ours(&entry.path()));
-        ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+        processes_in(self.node.cgroups(), program)
     }
 }

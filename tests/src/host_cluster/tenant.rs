@@ -23,7 +23,7 @@ use crate::kube::assets;
 use crate::kube::kubectl::Kubectl;
 use crate::lb_cluster::command::Ended;
 use crate::pki::Issued;
-use crate::process::{Invocation, run};
+use crate::process::Invocation;
 
 /// The limit for one command, which waits for all pods. Builds of other tests may run beside.
 const COMMAND_MAX: Duration = Duration::from_secs(400);
@@ -52,10 +52,7 @@ impl HostCluster {
             .variable("KUBECONFIG", self.edge.admin_kubeconfig().display().to_string())
             .variable("HOME", self.edge.directory().join("home").display().to_string())
             .in_network_namespace(Some(self.network.core().path().to_owned()));
-        let output = run(&program, COMMAND_MAX).await.expect("it runs");
-        let [out, error] =
-            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-        Ended { is_done: output.status.success(), said: format!("{error}{out}"), out }
+        Ended::within(COMMAND_MAX, &program).await
     }
 
     /// A folder with the helm and the kubectl of a person.

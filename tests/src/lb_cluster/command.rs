@@ -24,7 +24,15 @@ impl Ended {
     /// # Panics
     /// If it does not run, or does not end in time.
     pub async fn of(program: &Invocation) -> Self {
-        let output = run(program, COMMAND_MAX).await.expect("it runs");
+        Self::within(COMMAND_MAX, program).await
+    }
+
+    /// The same with another limit.
+    ///
+    /// # Panics
+    /// If it does not run, or does not end in time.
+    pub async fn within(limit: Duration, program: &Invocation) -> Self {
+        let output = run(program, limit).await.expect("it runs");
         let [out, error] =
             [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
         Self { is_done: output.status.success(), said: format!("{error}{out}"), out }

@@ -99,6 +99,20 @@ pub fn left() -> Vec<PathBuf> {
     hierarchies().iter().flat_map(|hierarchy| ours(hierarchy)).collect()
 }
 
+/// The processes of this program in the groups of this name and in those below, by their ids on this machine.
+pub fn processes_in(groups: &str, program: &str) -> Vec<u32> {
+    let groups = format!("/{groups}/");
+    let is_ours = |process: &Path| {
+        let read = |file: &str| fs::read_to_string(process.join(file)).unwrap_or_default();
+        let words = read("cmdline");
+        let first = words.split('\0').next().unwrap_or_default();
+        first.rsplit('/').next() == Some(program) && read("cgroup").contains(&groups)
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = all.filter(|entry| is_ours(&entry.path()));
+    ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 // Links lead to hierarchies of several controllers, which are there under their own name.
 fn hierarchies() -> Vec<PathBuf> {
     let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();

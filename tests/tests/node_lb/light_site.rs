@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::binaries::binary;
+use tests::cpu_time::cpu_time;
 use tests::enroll::{self, EnrollmentListener};
 use tests::kube::assets::{Assets, pinned_kubernetes};
 use tests::kube::kubectl::Kubectl;
 use tests::lab::{self, Lab, POD, Site, Uplink};
 use tests::lb_cluster::command::Ended;
 use tests::lb_cluster::until;
-use tests::node::{self, BootedMachine, Image, kubelet_configuration};
+use tests::node::{self, BootedMachine, Image, kubelet_configuration, processes_in};
+use tests::process::resident_bytes;
 use tests::rig::{GROUP, Rig};
 use tests::skip::skip;
 use tests::sources::workspace;
@@ -41,9 +43,6 @@ const KUBEADM: &str = "--config=/etc/tombolo/kubeadm.yaml";
 
 /// The kubeconfig of the machine's administrator.
 const ADMIN: &str = "--kubeconfig=/etc/kubernetes/admin.conf";
-
-/// Ticks of processes' CPU times in a second (proc(5), `sysconf(_SC_CLK_TCK)` of Linux).
-const TICKS: f64 = 100.0;
 
 /// The image of the application.
 const IMAGE: &str = "tombolo.test/pod:1";
@@ -85,11 +84,7 @@ fn a_machine_of_one_gibibyte_goes_on_without_the_cloud() {
 
         light.site.link().down().await;
         light.releases_and_a_reboot().await;
-        until("the server has given the tunnel up", UP_MAX, async || {
-            let clusters = enroll::at(&rig, &["clusters", "-o", "json"]).await;
-            clusters.contains("\"connected\":false").then_some(())
-        })
-        .await;
+        rig.disconnected(CLUSTER).await;
         let up = light.site.link().up().await;
         rig.connected(CLUSTER).await;
         println!("reachable {:.1} s after the link", up.elapsed().as_secs_f64());
@@ -185,27 +180,23 @@ impl LightSite {
     async fn releases_and_a_reboot(&mut self) {
         let begun = tokio::time::Instant::now();
         self.applies(&application(0)).await;
-        let mut quiet = self.agent().await;
+        let mut quiet = self.agent();
         for release in 1..=RELEASES {
             sleep_until(begun + DARK * release / RELEASES).await;
             if release == RELEASES / 2 {
-                println!(
-                    "in {:?} of darkness the agent {}",
-                    begun.elapsed(),
-                    self.agent().await.since(&quiet)
-                );
+                println!("in {:?} of darkness the agent {}", begun.elapsed(), self.agent().since(&quiet));
                 self.machine.cut_power().await.expect("it has power");
                 let begun = Instant::now();
                 self.machine.power_on().await.expect("it boots");
                 self.is_up().await;
-                println!("a new release is there {:.1} s after the power", begun.elapsed().as_secs_f64());
-                quiet = self.agent().await;
+                println!("the API server answers {:.1} s after the power", begun.elapsed().as_secs_f64());
+                quiet = self.agent();
             }
             let begun = Instant::now();
             self.applies(&application(release)).await;
             println!("release {release}: {:.1} s", begun.elapsed().as_secs_f64());
         }
-        println!("after the reboot the agent {}", self.agent().await.since(&quiet));
+        println!("after the reboot the agent {}", self.agent().since(&quiet));
     }
 
     /// Waits until the API server answers by way of node-lb.
@@ -226,18 +217,13 @@ impl LightSite {
     }
 
     /// The use that the agent has made of the machine until now.
-    async fn agent(&self) -> AgentUse {
-        let id = self.runs("systemctl", &["show", "tunnel-agent", "--value", "--property=MainPID"]).await;
-        let id = id.trim();
-        let status = self.runs("cat", &[&format!("/proc/{id}/status")]).await;
-        let stat = self.runs("cat", &[&format!("/proc/{id}/stat")]).await;
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory");
-        // After the name in parentheses: field 14 is utime and 15 is stime (proc(5)).
-        let ticks = stat.rsplit(')').next().expect("fields").split_whitespace().skip(11).take(2);
+    fn agent(&self) -> AgentUse {
+        let found = processes_in(self.machine.cgroups(), "tunnel-agent");
+        let [id] = found.as_slice() else { panic!("one agent runs: {found:?}") };
         AgentUse {
             at: Instant::now(),
-            resident_kib: resident.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("KiB"),
-            ticks: ticks.map(|ticks| ticks.parse::<u64>().expect("ticks")).sum(),
+            resident_bytes: resident_bytes(*id),
+            cpu_time: cpu_time(*id).expect("it runs"),
             lines: fs::read_to_string(self.machine.on_disk("/var/log/agent.log"))
                 .expect("a log")
                 .lines()
@@ -262,17 +248,17 @@ impl LightSite {
 #[derive(Debug)]
 struct AgentUse {
     at: Instant,
-    resident_kib: u64,
-    ticks: u64,
+    resident_bytes: u64,
+    cpu_time: Duration,
     lines: usize,
 }
 
 impl AgentUse {
     fn since(&self, before: &Self) -> String {
         let seconds = (self.at - before.at).as_secs_f64();
-        let cpu = (self.ticks - before.ticks) as f64 / TICKS / seconds * 100.0;
+        let cpu = (self.cpu_time - before.cpu_time).as_secs_f64() / seconds * 100.0;
         let lines = (self.lines - before.lines) as f64 / seconds * 60.0;
-        let mib = self.resident_kib as f64 / 1024.0;
+        let mib = self.resident_bytes as f64 / (1024.0 * 1024.0);
         format!("has {mib:.1} MiB, and used {cpu:.2} % of a core and {lines:.2} lines of its log a minute")
     }
 }

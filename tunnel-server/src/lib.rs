@@ -10,6 +10,7 @@ pub mod dialing;
 pub mod directory;
 pub mod enrollment;
 pub mod exchanges;
+pub mod forwarding;
 pub mod gateway;
 pub mod identity;
 pub mod impersonation;

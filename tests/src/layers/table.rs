@@ -55,8 +55,8 @@ pub const LAYERED_CRATES: &[LayeredCrate] = &[
                     built("vip"),
                 ],
             },
-            // Several entry points dial in the same way.
-            Layer { name: "dialing", members: &[built("dialing")] },
+            // Several entry points dial, and ask clusters, in the same way.
+            Layer { name: "dialing", members: &[built("dialing"), built("forwarding")] },
             // Above routing, because it asks authorization about exchanges that run.
             Layer { name: "exchanges", members: &[built("exchanges")] },
             Layer {

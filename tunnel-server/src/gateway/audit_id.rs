@@ -1,12 +1,11 @@
-//! The `Audit-ID` header, which names an exchange in the logs of the server, the agent and the API server.
+//! Gives each request an `Audit-ID`, and removes an invalid one.
 
-use http::{HeaderName, HeaderValue, Request};
+use http::{HeaderValue, Request};
 use proto::headers;
 use tower_http::request_id::{MakeRequestId, RequestId};
 use uuid::Uuid;
 
-/// The header that names an exchange.
-pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static(headers::AUDIT_ID);
+use crate::forwarding::audit_id::AUDIT_ID;
 
 /// Makes an ID for an exchange whose caller has sent none.
 #[derive(Clone)]
@@ -26,11 +25,6 @@ pub(super) fn keep_valid_audit_id<B>(mut request: Request<B>) -> Request<B> {
         request.headers_mut().remove(AUDIT_ID);
     }
     request
-}
-
-/// The ID of an exchange. The stack has given each request one.
-pub(super) fn audit_id<B>(request: &Request<B>) -> &str {
-    request.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

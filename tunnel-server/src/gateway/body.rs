@@ -8,11 +8,12 @@ use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use tracing::debug;
 
-use super::forward::TunnelResponse;
 use super::refusal::Refusal;
-use super::tunnel_body::{BodyError, TunnelBody};
 use super::watch::body::WatchBody;
 use crate::exchanges::TerminationReason;
+use crate::forwarding::exchange::TunnelResponse;
+use crate::forwarding::tunnel_body::TunnelBody;
+use crate::gateway::body_error::BodyError;
 use crate::limits::LimitGuard;
 use crate::metrics;
 

@@ -10,7 +10,6 @@ use policy::action::ActionError;
 use tokio::net::UnixStream;
 
 use super::audit;
-use super::audit_id::audit_id;
 use super::body::AnswerBody;
 use super::connect_target::{ConnectRequestError, MalformedCluster, named_cluster, named_network};
 use super::disconnect::WatchedConnection;
@@ -22,6 +21,7 @@ use crate::authz::{Dial, Permit};
 use crate::dialing::TargetScope;
 use crate::dialing::local_stream::{LocalStream, PrefixedStream, from_upgraded};
 use crate::exchanges::RunningExchange;
+use crate::forwarding::audit_id::audit_id;
 use crate::identity::Caller;
 use crate::limits::ExchangeKind;
 

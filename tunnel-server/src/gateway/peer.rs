@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::connection_end::ConnectionEnd;
 use super::entry_point::EntryPoint;
 use super::low_priority::LowPrioritySwitch;
-use super::park_timeout::ConnectionWaits;
+use crate::forwarding::park_timeout::ConnectionWaits;
 use crate::identity::Certified;
 
 /// The address of a peer without one.

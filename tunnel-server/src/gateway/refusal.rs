@@ -4,7 +4,6 @@
 //! cause, advice, when to try again, and the end in the audit log and in metrics. Everything else reads it
 //! from there.
 
-mod abort_message;
 mod answer;
 mod causes;
 mod encode;

@@ -22,14 +22,9 @@ use super::clusters;
 use super::connect::AdmittedDial;
 use super::connect_target::ConnectRequestError;
 use super::disconnect;
-use super::forward::OpenedExchange;
 use super::guarded_body::CallerBody;
-use super::park_timeout::{ParkTimeout, ParkWait};
 use super::peer::Peer;
 use super::refusal::Refusal;
-use super::request_body::RequestBody;
-use super::retry;
-use super::send_again;
 use super::state::{Gateway, GatewayShared};
 use super::upgrade_pipe::UpgradeContext;
 use super::watch::resumable::ResumableWatch;
@@ -37,6 +32,11 @@ use crate::authz::Permit;
 use crate::dialing::reason_phrase;
 use crate::exchanges::RunningExchange;
 use crate::exchanges::audit::Audited;
+use crate::forwarding::exchange::OpenedExchange;
+use crate::forwarding::park_timeout::{ParkTimeout, ParkWait};
+use crate::forwarding::request_body::RequestBody;
+use crate::forwarding::retry;
+use crate::forwarding::send_again;
 use crate::identity::{Authenticated, Caller, Certified, NotAuthenticated};
 use crate::limits::{ExchangeKind, LimitExceeded};
 
@@ -315,11 +315,12 @@ impl Gateway {
         if let Some(protocol) = upgrade {
             let again_max = if passes_through { 0 } else { send_again::SENT_AGAIN_MAX };
             let forwarding = UpgradeContext { context, wait, again_max };
-            return forwarding.upgrade(audited, protocol, request, limit_guard).await;
+            return Ok(forwarding.upgrade(audited, protocol, request, limit_guard).await?);
         }
         if passes_through {
+            let entry = audited.entry().clone();
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
-            let answer = opened.send(request.map(RequestBody::from)).await?;
+            let answer = opened.send(request.map(|body| RequestBody::of_caller(body, &entry))).await?;
             limit_guard.response_started();
             return Ok(passed(answer, limit_guard));
         }

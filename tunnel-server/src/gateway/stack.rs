@@ -18,8 +18,9 @@ use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::trace::TraceLayer;
 use tracing::{Span, debug_span, field};
 
-use super::audit_id::{AUDIT_ID, NewAuditId, audit_id, keep_valid_audit_id};
+use super::audit_id::{NewAuditId, keep_valid_audit_id};
 use super::body::{AnswerBody, refused};
+use super::body_error::BodyError;
 use super::complete_body::CompleteBody;
 use super::cross_origin;
 use super::disconnect::{self, ExchangeState, RunningGuard};
@@ -28,7 +29,7 @@ use super::layer::HttpService;
 use super::peer::Peer;
 use super::refusal::Refusal;
 use super::state::Gateway;
-use super::tunnel_body::BodyError;
+use crate::forwarding::audit_id::{AUDIT_ID, audit_id};
 
 /// Bytes of a target and headers from which on a head is large. Few programs send such heads.
 const LARGE_HEAD_BYTES: usize = 16 * 1024;

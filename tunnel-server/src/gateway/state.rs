@@ -9,8 +9,6 @@ use daemon::metrics::requests::RequestMetrics;
 use policy::action::GatewayNames;
 use tokio::sync::Semaphore;
 
-use super::forward::ForwardContext;
-use super::kept_body::KeptBytes;
 use super::login_throttle::LoginThrottle;
 use super::refusal::RefusalCause;
 use super::watch::resources::WatchResources;
@@ -20,6 +18,8 @@ use crate::dialing::{self, DialError, Dialer};
 use crate::exchanges::audit::AuditLog;
 use crate::exchanges::slow_readers::SlowReaders;
 use crate::exchanges::{self, ExchangeTable, TerminationReason};
+use crate::forwarding::exchange::ForwardContext;
+use crate::forwarding::kept_body::KeptBytes;
 use crate::identity::Authenticator;
 use crate::impersonation::ImpersonationRules;
 use crate::limits::{LimitExceeded, LimitUsage, Limiter};

@@ -13,16 +13,16 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::body::AnswerBody;
-use super::forward::{ForwardContext, OpenedExchange, ReceivedHead};
 use super::guarded_body::{CallerBody, RequestSlot};
-use super::park_timeout::ParkWait;
-use super::refusal::Refusal;
-use super::request_body::{RequestBody, without_body};
-use super::send_again::{self, Repetitions, SentStream};
-use super::tunnel_body::{BodyComplete, TunnelBody};
 use crate::exchanges::audit::Audited;
 use crate::exchanges::byte_count::count_bytes;
 use crate::exchanges::slow_readers::ReadProgress;
+use crate::forwarding::ForwardError;
+use crate::forwarding::exchange::{ForwardContext, OpenedExchange, ReceivedHead};
+use crate::forwarding::park_timeout::ParkWait;
+use crate::forwarding::request_body::{RequestBody, without_body};
+use crate::forwarding::send_again::{self, Repetitions, SentStream};
+use crate::forwarding::tunnel_body::{BodyComplete, TunnelBody};
 use crate::limits::LimitGuard;
 use crate::metrics::SentAgainKind;
 
@@ -50,7 +50,7 @@ impl UpgradeContext<'_> {
         protocol: UpgradeProtocol,
         mut request: Request<CallerBody>,
         mut limit_guard: LimitGuard,
-    ) -> Result<Response<AnswerBody>, Refusal> {
+    ) -> Result<Response<AnswerBody>, ForwardError> {
         let caller = hyper::upgrade::on(&mut request);
         let slot = request.body().guard().clone();
         let answered = self.ask(audited, protocol, request).await?;
@@ -68,7 +68,7 @@ impl UpgradeContext<'_> {
             return Ok(answer.map(|_| AnswerBody::text("")));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::NotHttp(context.cluster));
+            return Err(ForwardError::NotHttp(context.cluster));
         }
         let answer = context.clean(response)?;
         Ok(answer.map(|body| AnswerBody::tunnel(TunnelBody::new(body, complete, read_progress), limit_guard)))
@@ -82,12 +82,13 @@ impl UpgradeContext<'_> {
         audited: Audited,
         protocol: UpgradeProtocol,
         request: Request<CallerBody>,
-    ) -> Result<ReceivedHead, Refusal> {
+    ) -> Result<ReceivedHead, ForwardError> {
         let Self { context, mut wait, again_max } = self;
         let cluster = audited.permit().action().cluster().clone();
         // A request for an upgrade has no body. One that has is sent once.
         let again_max = if request.body().is_end_stream() { again_max } else { 0 };
-        let (mut request, mut repetitions) = (request.map(RequestBody::from), Repetitions::new(again_max));
+        let (mut request, mut repetitions) =
+            (request.map(|body| RequestBody::of_caller(body, audited.entry())), Repetitions::new(again_max));
         loop {
             let copy = without_body(&request);
             let opened = OpenedExchange::open(audited.clone(), &request, context, wait).await?;
@@ -109,8 +110,8 @@ impl OpenedExchange {
     async fn ask_upgrade(
         self,
         protocol: UpgradeProtocol,
-        request: Request<RequestBody>,
-    ) -> Result<ReceivedHead, Refusal> {
+        request: Request<RequestBody<CallerBody>>,
+    ) -> Result<ReceivedHead, ForwardError> {
         let (mut request, progress) = self.rewrite(request)?;
         set_upgrade(protocol, request.headers_mut());
         // An upgraded exchange may run forever, but the answer that accepts it comes within the limit.

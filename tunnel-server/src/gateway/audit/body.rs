@@ -11,8 +11,8 @@ use http_body::{Body, Frame, SizeHint};
 use crate::exchanges::TerminationReason;
 use crate::exchanges::audit::AuditEntry;
 use crate::gateway::body::AnswerBody;
+use crate::gateway::body_error::BodyError;
 use crate::gateway::event_delay::EventDelay;
-use crate::gateway::tunnel_body::BodyError;
 
 /// An answer's body with its audit entry, if the request has one.
 pub(in crate::gateway) struct AuditedBody {

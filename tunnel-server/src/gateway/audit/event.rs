@@ -9,7 +9,7 @@ use policy::action::{Action, Object};
 use proto::wire::Assert;
 
 use crate::exchanges::audit::{Origin, event_of_caller};
-use crate::gateway::audit_id::audit_id;
+use crate::forwarding::audit_id::audit_id;
 use crate::gateway::peer::Peer;
 use crate::identity::{Caller, NotAuthenticated};
 

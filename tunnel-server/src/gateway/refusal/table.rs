@@ -13,6 +13,7 @@ use crate::authz::NotDelegated;
 use crate::dialing::DialError;
 use crate::exchanges::TerminationReason;
 use crate::exchanges::audit::{end_reason, end_reason_of_code};
+use crate::forwarding::ForwardError;
 use crate::gateway::connect_target::ConnectRequestError;
 use crate::identity::{NotAuthenticated, SubprotocolError};
 use crate::limits::LimitExceeded;
@@ -48,9 +49,6 @@ impl Refusal {
             Self::NotDelegated(NotDelegated::Away) => {
                 refused(Cause::HostAway, StatusCode::SERVICE_UNAVAILABLE).watch_end(WatchEnded::NotAllowed)
             }
-            Self::NotAsserted(_) => {
-                refused(Cause::NotAsserted, StatusCode::FORBIDDEN).watch_end(WatchEnded::NotAllowed)
-            }
             Self::Headers(fault) => {
                 refused(Cause::HeadersRefused, status_of_headers(fault)).closes_connection()
             }
@@ -60,41 +58,58 @@ impl Refusal {
             }
             Self::Upgrade(_) => refused(Cause::UpgradeRefused, StatusCode::BAD_REQUEST).closes_connection(),
             Self::ParkLimit(_) => refused(Cause::ParkLimitRefused, StatusCode::BAD_REQUEST),
-            Self::RouteError(fault) => of_route(fault),
-            Self::NoStream(_) => refused(Cause::ClusterBusy, StatusCode::SERVICE_UNAVAILABLE),
-            Self::Lost(_) => failed(Cause::ClusterLost, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost),
-            Self::AgentSilent(..) => {
-                failed(Cause::AgentSilent, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost)
-            }
-            Self::LinkSilent(..) => {
-                failed(Cause::LinkSilent, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost)
-            }
-            Self::CallerSilent => {
-                failed(Cause::CallerSilent, StatusCode::REQUEST_TIMEOUT, EndReason::ClientCancel)
-                    .closes_connection()
-            }
-            Self::ApiServerSilent(..) => of_abort(AbortCode::ApiServerSilent),
-            Self::Aborted(_, code) => of_abort(*code),
-            Self::Redirect { .. } => {
-                failed(Cause::RedirectRefused, StatusCode::BAD_GATEWAY, EndReason::UpstreamReset)
-            }
-            Self::NotHttp(_) => failed(Cause::NotHttp, StatusCode::BAD_GATEWAY, EndReason::UpstreamReset),
-            Self::BrokenBody => failed(Cause::BrokenBody, StatusCode::BAD_REQUEST, EndReason::ClientCancel)
-                .closes_connection(),
+            Self::Forward(error) => of_forwarding(error),
             Self::Busy => {
                 refused(Cause::GatewayBusy, StatusCode::TOO_MANY_REQUESTS).retry(RetryAfter::Header(SOON))
             }
             Self::Limited(limit) => of_limit(*limit),
-            Self::AuditFailed(_) => {
-                failed(Cause::NotRecorded, StatusCode::SERVICE_UNAVAILABLE, EndReason::AuditFailed)
-                    .retry(RetryAfter::Header(SOON))
-            }
+            Self::AuditFailed(_) => not_recorded(),
             Self::WatchNotResumed(_, status) => {
                 failed(Cause::NotWatchedAgain, *status, EndReason::UpstreamReset)
                     .watch_end(WatchEnded::Answered)
             }
         }
     }
+}
+
+fn of_forwarding(error: &ForwardError) -> RefusalFacts {
+    let refused = RefusalFacts::refused;
+    let failed = RefusalFacts::failed;
+    match error {
+        ForwardError::NotAsserted(_) => {
+            refused(Cause::NotAsserted, StatusCode::FORBIDDEN).watch_end(WatchEnded::NotAllowed)
+        }
+        ForwardError::RouteError(fault) => of_route(fault),
+        ForwardError::NoStream(_) => refused(Cause::ClusterBusy, StatusCode::SERVICE_UNAVAILABLE),
+        ForwardError::Lost(_) => {
+            failed(Cause::ClusterLost, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost)
+        }
+        ForwardError::AgentSilent(..) => {
+            failed(Cause::AgentSilent, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost)
+        }
+        ForwardError::LinkSilent(..) => {
+            failed(Cause::LinkSilent, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost)
+        }
+        ForwardError::CallerSilent => {
+            failed(Cause::CallerSilent, StatusCode::REQUEST_TIMEOUT, EndReason::ClientCancel)
+                .closes_connection()
+        }
+        ForwardError::ApiServerSilent(..) => of_abort(AbortCode::ApiServerSilent),
+        ForwardError::Aborted(_, code) => of_abort(*code),
+        ForwardError::Redirect { .. } => {
+            failed(Cause::RedirectRefused, StatusCode::BAD_GATEWAY, EndReason::UpstreamReset)
+        }
+        ForwardError::NotHttp(_) => failed(Cause::NotHttp, StatusCode::BAD_GATEWAY, EndReason::UpstreamReset),
+        ForwardError::BrokenBody => {
+            failed(Cause::BrokenBody, StatusCode::BAD_REQUEST, EndReason::ClientCancel).closes_connection()
+        }
+        ForwardError::AuditFailed(_) => not_recorded(),
+    }
+}
+
+fn not_recorded() -> RefusalFacts {
+    RefusalFacts::failed(Cause::NotRecorded, StatusCode::SERVICE_UNAVAILABLE, EndReason::AuditFailed)
+        .retry(RetryAfter::Header(SOON))
 }
 
 fn of_authentication(error: &NotAuthenticated) -> RefusalFacts {

@@ -17,8 +17,9 @@ use crate::authz::NotDelegated;
 use crate::config::Parking;
 use crate::dialing::DialError;
 use crate::exchanges::TerminationReason;
+use crate::forwarding::ForwardError;
+use crate::forwarding::park_timeout::{PARK_LIMIT, ParkTimeout};
 use crate::gateway::cross_origin::check::CrossOriginError;
-use crate::gateway::park_timeout::{PARK_LIMIT, ParkTimeout};
 use crate::identity::{Method, NotAuthenticated};
 use crate::limits::LimitExceeded;
 use crate::registry::RouteError;
@@ -51,7 +52,7 @@ fn no_cause_is_listed_twice() {
 fn every_abort_code_and_every_limit_has_a_listed_cause() {
     let words: BTreeSet<&str> = RefusalCause::ALL.iter().map(|cause| cause.as_str()).collect();
     for code in (0..64).map(AbortCode::from_number) {
-        assert!(words.contains(Refusal::Aborted(cluster(), code).cause()), "{code}");
+        assert!(words.contains(aborted(code).cause()), "{code}");
     }
     for limit in [
         LimitExceeded::SourceFailures(1),
@@ -120,22 +121,23 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
         RefusalCause::HeadersRefused => HeaderError::TooMany.into(),
         RefusalCause::UpgradeRefused => UpgradeError::Protocol.into(),
         RefusalCause::ParkLimitRefused => park_limit_refused(),
-        RefusalCause::ClusterNeverSeen => RouteError::NeverSeen(cluster()).into(),
-        RefusalCause::ClusterDeleted => {
-            RouteError::Deleted { cluster: cluster(), deleted: SystemTime::UNIX_EPOCH, is_reserved: true }
-                .into()
-        }
+        RefusalCause::ClusterNeverSeen => of_route(RouteError::NeverSeen(cluster())),
+        RefusalCause::ClusterDeleted => of_route(RouteError::Deleted {
+            cluster: cluster(),
+            deleted: SystemTime::UNIX_EPOCH,
+            is_reserved: true,
+        }),
         RefusalCause::ClusterNotConnected => {
-            RouteError::Away { cluster: cluster(), last_seen: SystemTime::UNIX_EPOCH }.into()
+            of_route(RouteError::Away { cluster: cluster(), last_seen: SystemTime::UNIX_EPOCH })
         }
-        RefusalCause::ClusterCrowded => RouteError::QueueFull(cluster()).into(),
-        RefusalCause::ClusterBusy => Refusal::NoStream(cluster()),
-        RefusalCause::ClusterLost => Refusal::Lost(cluster()),
-        RefusalCause::AgentSilent => Refusal::AgentSilent(cluster(), Duration::ZERO),
-        RefusalCause::LinkSilent => Refusal::LinkSilent(cluster(), Duration::ZERO),
-        RefusalCause::CallerSilent => Refusal::CallerSilent,
+        RefusalCause::ClusterCrowded => of_route(RouteError::QueueFull(cluster())),
+        RefusalCause::ClusterBusy => ForwardError::NoStream(cluster()).into(),
+        RefusalCause::ClusterLost => ForwardError::Lost(cluster()).into(),
+        RefusalCause::AgentSilent => ForwardError::AgentSilent(cluster(), Duration::ZERO).into(),
+        RefusalCause::LinkSilent => ForwardError::LinkSilent(cluster(), Duration::ZERO).into(),
+        RefusalCause::CallerSilent => ForwardError::CallerSilent.into(),
         RefusalCause::ApiServerUnreachable => aborted(AbortCode::ApiServerUnreachable),
-        RefusalCause::ApiServerSilent => Refusal::ApiServerSilent(cluster(), Duration::ZERO),
+        RefusalCause::ApiServerSilent => ForwardError::ApiServerSilent(cluster(), Duration::ZERO).into(),
         RefusalCause::ApiServerUntrusted => aborted(AbortCode::ApiServerUntrusted),
         RefusalCause::ApiServerLost => aborted(AbortCode::ApiServerLost),
         RefusalCause::ApiServerNotProcessed => aborted(AbortCode::ApiServerNotProcessed),
@@ -149,10 +151,10 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
         RefusalCause::AgentStopping => aborted(AbortCode::Draining),
         RefusalCause::AgentGaveUp => aborted(AbortCode::Abandoned),
         RefusalCause::RedirectRefused => {
-            Refusal::Redirect { cluster: cluster(), status: StatusCode::FOUND, host: None }
+            ForwardError::Redirect { cluster: cluster(), status: StatusCode::FOUND, host: None }.into()
         }
-        RefusalCause::NotHttp => Refusal::NotHttp(cluster()),
-        RefusalCause::BrokenBody => Refusal::BrokenBody,
+        RefusalCause::NotHttp => ForwardError::NotHttp(cluster()).into(),
+        RefusalCause::BrokenBody => ForwardError::BrokenBody.into(),
         RefusalCause::GatewayBusy => Refusal::Busy,
         RefusalCause::TooManyFailedLogins => LimitExceeded::SourceFailures(1).into(),
         RefusalCause::CallerBusy => LimitExceeded::CallerRequests(1).into(),
@@ -163,8 +165,12 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
     })
 }
 
+fn of_route(fault: RouteError) -> Refusal {
+    ForwardError::from(fault).into()
+}
+
 fn aborted(code: AbortCode) -> Refusal {
-    Refusal::Aborted(cluster(), code)
+    ForwardError::Aborted(cluster(), code).into()
 }
 
 fn park_limit_refused() -> Refusal {

@@ -20,9 +20,10 @@ use super::resumable::ResumableWatch;
 use super::resume::{ResumeOutcome, encode_status};
 use super::resume_point::NotResumable;
 use crate::exchanges::TerminationReason;
+use crate::forwarding::exchange::{ResponseSource, TunnelResponse};
+use crate::forwarding::tunnel_body::TunnelBody;
+use crate::gateway::body_error::BodyError;
 use crate::gateway::event_delay::EventDelay;
-use crate::gateway::forward::{ResponseSource, TunnelResponse};
-use crate::gateway::tunnel_body::{BodyError, TunnelBody};
 use crate::limits::LimitGuard;
 use crate::metrics::{self, ParkedWatch, WatchEnded};
 

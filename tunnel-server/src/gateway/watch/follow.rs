@@ -9,8 +9,8 @@ use super::body::WatchBody;
 use super::encoding::Encoding;
 use super::relay::Relay;
 use super::resumable::ResumableWatch;
+use crate::forwarding::exchange::TunnelResponse;
 use crate::gateway::body::{AnswerBody, passed};
-use crate::gateway::forward::TunnelResponse;
 use crate::limits::LimitGuard;
 
 impl ResumableWatch {

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use super::query::Query;
 use super::version::Version;
 use crate::exchanges::audit::{AuditEntry, Audited};
+use crate::forwarding::request_body::{RequestBody, without_body};
 use crate::gateway::guarded_body::CallerBody;
 use crate::gateway::peer::Peer;
-use crate::gateway::request_body::{RequestBody, without_body};
 use crate::gateway::state::Gateway;
 use crate::identity::Caller;
 
@@ -32,7 +32,7 @@ pub(in crate::gateway) struct ResumableWatch {
     pub(super) action: Action,
     pub(super) query: Query,
     /// The head of the request.
-    pub(super) head: Request<RequestBody>,
+    pub(super) head: Request<RequestBody<CallerBody>>,
     began: Instant,
     pub(super) audit: AuditEntry,
 }

@@ -17,11 +17,13 @@ use super::encoding::Encoding;
 use super::resumable::ResumableWatch;
 use super::version::Version;
 use crate::authz::NotDelegated;
-use crate::gateway::forward::{OpenedExchange, TunnelResponse};
-use crate::gateway::park_timeout::ParkWait;
+use crate::forwarding::ForwardError;
+use crate::forwarding::exchange::{OpenedExchange, TunnelResponse};
+use crate::forwarding::park_timeout::ParkWait;
+use crate::forwarding::request_body::without_body;
+use crate::forwarding::tunnel_body::TunnelBody;
+use crate::gateway::guarded_body::CallerBody;
 use crate::gateway::refusal::Refusal;
-use crate::gateway::request_body::without_body;
-use crate::gateway::tunnel_body::TunnelBody;
 use crate::identity::{Caller, NotAuthenticated};
 use crate::metrics::{self, WatchEnded};
 use crate::registry::RouteError;
@@ -78,27 +80,29 @@ impl ResumableWatch {
 
     async fn try_once(&self, until: Instant, version: &Version) -> Result<TunnelResponse, Refusal> {
         let (shared, cluster) = (&self.gateway.0, self.action.cluster());
-        let silent = || Refusal::AgentSilent(cluster.clone(), AGENT_HEAD_MAX);
-        shared.forwarding.registry.route_within(cluster, until, &shared.watches.places).await?;
+        let silent = || ForwardError::AgentSilent(cluster.clone(), AGENT_HEAD_MAX);
+        let route = shared.forwarding.registry.route_within(cluster, until, &shared.watches.places).await;
+        route.map_err(ForwardError::from)?;
         // After the wait, which may have been long.
         let (caller, assumed) = (self.authenticate().await?, self.assumed.clone());
         shared.exchanges.check_revoked(&caller)?;
         let permit = self.gateway.authorize(&caller, assumed, self.action.clone()).await?;
-        let request = without_body(&self.head);
+        let request = without_body::<_, CallerBody>(&self.head);
         let audited = self.audit.with_permit(permit);
         let opened = OpenedExchange::open(audited, &request, &shared.forwarding, ParkWait::none()).await?;
         let (route, stream) = (opened.route.clone(), opened.stream.number());
         let answer = opened.with_path(self.path_from(version)).send(request);
         // All arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that an answer that is
         // there counts.
-        tokio::select! {
+        let answered = tokio::select! {
             biased;
             answer = answer => answer,
             // This tunnel fell silent, too, and its agent answers over another one.
-            _ = route.fate(stream) => Err(Refusal::Lost(cluster.clone())),
+            _ = route.fate(stream) => Err(ForwardError::Lost(cluster.clone())),
             () = shared.forwarding.registry.stable_elsewhere(cluster, &route) => Err(silent()),
             () = sleep(AGENT_HEAD_MAX) => Err(silent()),
-        }
+        };
+        answered.map_err(Refusal::from)
     }
 
     /// Authenticates the caller again, with its first credential.
@@ -124,7 +128,7 @@ impl ResumableWatch {
             return ResumeOutcome::Resumed(Box::new(answer));
         }
         if is_ok {
-            return refused(&Refusal::NotHttp(cluster.clone()), encoding);
+            return refused(&ForwardError::NotHttp(cluster.clone()).into(), encoding);
         }
         let is_same = is_object_in(encoding, answer.response.headers());
         let read = timeout(STATUS_MAX, read_body(answer.response.into_body())).await;
@@ -141,21 +145,23 @@ impl ResumableWatch {
 fn is_transient(refusal: &Refusal) -> bool {
     matches!(
         refusal,
-        Refusal::RouteError(RouteError::Away { .. })
-            | Refusal::NotAuthenticated(NotAuthenticated::Unreachable(_))
+        Refusal::NotAuthenticated(NotAuthenticated::Unreachable(_))
             | Refusal::NotDelegated(NotDelegated::Away)
-            | Refusal::NoStream(_)
-            | Refusal::Lost(_)
-            // A tunnel may pass heartbeats and nothing larger.
-            | Refusal::AgentSilent(..)
-            | Refusal::LinkSilent(..)
-            | Refusal::Aborted(
-                _,
-                AbortCode::Draining
-                    | AbortCode::Abandoned
-                    | AbortCode::Busy
-                    | AbortCode::Fenced
-                    | AbortCode::ApiServerUnreachable
+            | Refusal::Forward(
+                ForwardError::RouteError(RouteError::Away { .. })
+                    | ForwardError::NoStream(_)
+                    | ForwardError::Lost(_)
+                    // A tunnel may pass heartbeats and nothing larger.
+                    | ForwardError::AgentSilent(..)
+                    | ForwardError::LinkSilent(..)
+                    | ForwardError::Aborted(
+                        _,
+                        AbortCode::Draining
+                            | AbortCode::Abandoned
+                            | AbortCode::Busy
+                            | AbortCode::Fenced
+                            | AbortCode::ApiServerUnreachable
+                    )
             )
     )
 }

@@ -6,16 +6,16 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use proto::ClusterId;
 use proto::location::{Location, PathReference, is_same_host};
 
-use super::refusal::Refusal;
+use super::error::ForwardError;
 
 /// The facts of a request from which the places of its cluster follow, as its caller sees them.
-pub(super) struct LocationRules {
+pub(crate) struct LocationRules {
     /// The prefix of the cluster's paths as its callers see them.
-    pub(super) prefix: String,
+    pub(crate) prefix: String,
     /// The path and query that the API server is asked for, from which relative references lead on.
-    pub(super) path: PathAndQuery,
+    pub(crate) path: PathAndQuery,
     /// The host and port of this server that the caller has asked.
-    pub(super) host: Option<String>,
+    pub(crate) host: Option<String>,
 }
 
 impl LocationRules {
@@ -24,12 +24,12 @@ impl LocationRules {
     ///
     /// # Errors
     /// A redirect that leads out of the cluster. A caller's credential would follow it (CVE-2022-3172).
-    pub(super) fn adapt(
+    pub(crate) fn adapt(
         &self,
         cluster: &ClusterId,
         status: StatusCode,
         headers: &mut HeaderMap,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ForwardError> {
         let locations: Vec<HeaderValue> = headers.get_all(LOCATION).iter().cloned().collect();
         headers.remove(LOCATION);
         let is_redirect = status.is_redirection();
@@ -41,7 +41,7 @@ impl LocationRules {
                 None if !is_redirect => location,
                 Some(_) | None => {
                     let host = Location::parse(&location).host().filter(|_| is_one).map(str::to_owned);
-                    return Err(Refusal::Redirect { cluster: cluster.clone(), status, host });
+                    return Err(ForwardError::Redirect { cluster: cluster.clone(), status, host });
                 }
             };
             headers.append(LOCATION, adapted);
@@ -145,7 +145,7 @@ mod tests {
     fn the_refusal_of_a_redirect_says_where_it_led_and_what_was_done() {
         let host = Some("elsewhere.test".to_owned());
         let cluster: ClusterId = "edge-a".parse().unwrap();
-        let refusal = Refusal::Redirect { cluster, status: StatusCode::FOUND, host };
+        let refusal = ForwardError::Redirect { cluster, status: StatusCode::FOUND, host };
         let text = refusal.to_string();
         for part in ["edge-a", "has carried this request out", "302 Found", "another host, elsewhere.test"] {
             assert!(text.contains(part), "{part}: {text}");
@@ -170,7 +170,7 @@ mod tests {
                 let text = |value: &HeaderValue| String::from_utf8(value.as_bytes().to_vec()).unwrap();
                 Ok(headers.get_all(LOCATION).iter().map(text).collect())
             }
-            Err(Refusal::Redirect { status, host, .. }) => Err((status.as_u16(), host)),
+            Err(ForwardError::Redirect { status, host, .. }) => Err((status.as_u16(), host)),
             Err(other) => panic!("{other}"),
         }
     }

@@ -12,19 +12,19 @@ use proto::{AbortCode, ClusterId};
 use tracing::debug;
 use transport::AbortCodes;
 
+use super::error::ForwardError;
 use super::head_timeout::{HeadTimeout, UploadProgress};
 use super::location::LocationRules;
-use super::refusal::Refusal;
 use crate::registry::Route;
 
 /// The facts of an exchange that its answer's head is checked with.
-pub(super) struct ResponseContext {
-    pub(super) cluster: ClusterId,
-    pub(super) abort_codes: AbortCodes,
+pub(crate) struct ResponseContext {
+    pub(crate) cluster: ClusterId,
+    pub(crate) abort_codes: AbortCodes,
     /// The longest time that the API server may take until the head of its answer.
-    pub(super) deadline: Duration,
+    pub(crate) deadline: Duration,
     /// The rules by which the answer's `Location` is adapted.
-    pub(super) locations: LocationRules,
+    pub(crate) locations: LocationRules,
 }
 
 impl ResponseContext {
@@ -33,12 +33,12 @@ impl ResponseContext {
     ///
     /// # Errors
     /// The refusal that says why no head came.
-    pub(super) async fn wait(
+    pub(crate) async fn wait(
         &self,
         answer: impl Future<Output = hyper::Result<Response<Incoming>>>,
         limit: Option<UploadProgress>,
         route: &Route,
-    ) -> Result<Response<Incoming>, Refusal> {
+    ) -> Result<Response<Incoming>, ForwardError> {
         let answer = match limit {
             Some(progress) => {
                 progress.head_of(answer).await.map_err(|timeout| self.timed_out(timeout, route.health()))?
@@ -49,12 +49,12 @@ impl ResponseContext {
     }
 
     /// The refusal for a timeout, which names the caller, the agent or the link.
-    fn timed_out(&self, timeout: HeadTimeout, health: Health) -> Refusal {
+    fn timed_out(&self, timeout: HeadTimeout, health: Health) -> ForwardError {
         let (cluster, limit) = (self.cluster.clone(), agent_deadline(self.deadline));
         match (timeout, health) {
-            (HeadTimeout::Caller, _) => Refusal::CallerSilent,
-            (HeadTimeout::Agent, Health::Live) => Refusal::AgentSilent(cluster, limit),
-            (HeadTimeout::Agent, Health::Suspect | Health::Lost) => Refusal::LinkSilent(cluster, limit),
+            (HeadTimeout::Caller, _) => ForwardError::CallerSilent,
+            (HeadTimeout::Agent, Health::Live) => ForwardError::AgentSilent(cluster, limit),
+            (HeadTimeout::Agent, Health::Suspect | Health::Lost) => ForwardError::LinkSilent(cluster, limit),
         }
     }
 
@@ -62,7 +62,7 @@ impl ResponseContext {
     ///
     /// # Errors
     /// A redirect that leads out of the cluster.
-    pub(super) fn clean<B>(&self, response: Response<B>) -> Result<Response<B>, Refusal> {
+    pub(crate) fn clean<B>(&self, response: Response<B>) -> Result<Response<B>, ForwardError> {
         let (mut parts, body) = response.into_parts();
         headers::clean_response(&mut parts.headers);
         self.locations.adapt(&self.cluster, parts.status, &mut parts.headers)?;
@@ -70,17 +70,17 @@ impl ResponseContext {
     }
 
     /// The refusal for an answer that broke before its head.
-    fn failed(&self, error: &hyper::Error) -> Refusal {
+    fn failed(&self, error: &hyper::Error) -> ForwardError {
         let cluster = self.cluster.clone();
         debug!(%cluster, error = %error_chain(error), "no answer");
         match self.abort_codes.peer_code() {
-            Some(AbortCode::ApiServerProtocolError) => Refusal::NotHttp(cluster),
-            Some(AbortCode::TunnelLost) => Refusal::Lost(cluster),
-            Some(AbortCode::ApiServerSilent) => Refusal::ApiServerSilent(cluster, self.deadline),
-            Some(code) => Refusal::Aborted(cluster, code),
-            None if error.is_parse() => Refusal::NotHttp(cluster),
-            None if error.is_user() => Refusal::BrokenBody,
-            None => Refusal::Lost(cluster),
+            Some(AbortCode::ApiServerProtocolError) => ForwardError::NotHttp(cluster),
+            Some(AbortCode::TunnelLost) => ForwardError::Lost(cluster),
+            Some(AbortCode::ApiServerSilent) => ForwardError::ApiServerSilent(cluster, self.deadline),
+            Some(code) => ForwardError::Aborted(cluster, code),
+            None if error.is_parse() => ForwardError::NotHttp(cluster),
+            None if error.is_user() => ForwardError::BrokenBody,
+            None => ForwardError::Lost(cluster),
         }
     }
 }

@@ -3,7 +3,7 @@
 use proto::{AbortCode, ClusterId};
 
 /// The message for `code`, with the cluster's name and advice on what to check.
-pub(super) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
+pub(crate) fn abort_message(cluster: &ClusterId, code: AbortCode) -> String {
     let untrusted = |reason: &str| untrusted(cluster, reason);
     match code {
         AbortCode::ApiServerUnreachable => format!(

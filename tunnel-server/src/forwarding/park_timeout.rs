@@ -12,7 +12,7 @@ use crate::config::Parking;
 
 /// The header with which a caller sets its own limit in whole seconds: shorter than the server's, or longer
 /// where that is allowed. It is not forwarded.
-pub(super) const PARK_LIMIT: HeaderName = HeaderName::from_static("tombolo-park-limit");
+pub(crate) const PARK_LIMIT: HeaderName = HeaderName::from_static("tombolo-park-limit");
 
 /// A quarter of a caller's own timeout is left for our answer, and no more than this, so that the caller can
 /// read why it failed.
@@ -27,7 +27,7 @@ const REMEMBERED_MAX: usize = 8;
 
 /// The time that a request may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ParkTimeout {
+pub(crate) struct ParkTimeout {
     limit: Duration,
     /// The time at which the caller will have given up.
     ends: Option<Instant>,
@@ -35,11 +35,11 @@ pub(super) struct ParkTimeout {
 
 /// The clusters for which a connection has waited, each with the beginning of the wait.
 #[derive(Debug, Default)]
-pub(super) struct ConnectionWaits(Mutex<Vec<(ClusterId, Instant)>>);
+pub(crate) struct ConnectionWaits(Mutex<Vec<(ClusterId, Instant)>>);
 
 /// The wait of one request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ParkWait<'a> {
+pub(crate) struct ParkWait<'a> {
     timeout: ParkTimeout,
     /// The waits of its connection. `None` for a repeated request, which waits independently of them.
     waits: Option<&'a ConnectionWaits>,
@@ -58,7 +58,7 @@ impl ParkTimeout {
     ///
     /// # Errors
     /// The header is malformed, or exceeds the server's limit for callers.
-    pub(super) fn parse(
+    pub(crate) fn parse(
         parking: &Parking,
         query: Option<&str>,
         headers: &HeaderMap,
@@ -79,7 +79,7 @@ impl ParkTimeout {
     }
 
     /// The timeout of a request that must not wait.
-    pub(super) fn none(self, now: Instant) -> Self {
+    pub(crate) fn none(self, now: Instant) -> Self {
         Self { ends: Some(now), ..self }
     }
 
@@ -92,33 +92,33 @@ impl ParkTimeout {
 
 impl<'a> ParkWait<'a> {
     /// The wait of a request on a connection with these `waits`.
-    pub(super) fn new(timeout: ParkTimeout, waits: &'a ConnectionWaits) -> Self {
+    pub(crate) fn new(timeout: ParkTimeout, waits: &'a ConnectionWaits) -> Self {
         Self { timeout, waits: Some(waits) }
     }
 
     /// The wait of a request whose cluster was waited for already.
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self { timeout: ParkTimeout { limit: Duration::ZERO, ends: None }, waits: None }
     }
 
     /// The wait of a repeated request: as long as the caller's timeout allows, whatever was waited before.
-    pub(super) fn repeated(self) -> Self {
+    pub(crate) fn repeated(self) -> Self {
         Self { waits: None, ..self }
     }
 
     /// Returns true if the request is repeated.
-    pub(super) fn is_repeated(self) -> bool {
+    pub(crate) fn is_repeated(self) -> bool {
         self.waits.is_none()
     }
 
     /// The end of a wait for `cluster` that begins at `now`.
-    pub(super) fn until(self, cluster: &ClusterId, now: Instant) -> Instant {
+    pub(crate) fn until(self, cluster: &ClusterId, now: Instant) -> Instant {
         let waits = self.waits.map(|waits| waits.until(cluster, self.timeout, now));
         waits.unwrap_or_else(|| self.timeout.until(now))
     }
 
     /// Notes that the cluster is connected again.
-    pub(super) fn cluster_returned(self, cluster: &ClusterId) {
+    pub(crate) fn cluster_returned(self, cluster: &ClusterId) {
         if let Some(waits) = self.waits {
             waits.cluster_returned(cluster);
         }
@@ -156,7 +156,7 @@ fn own_timeout(query: &str) -> Option<Duration> {
 }
 
 /// The longest time that a caller gives the API server by its own timeouts.
-pub(super) fn longest_own_timeout(query: &str) -> Option<Duration> {
+pub(crate) fn longest_own_timeout(query: &str) -> Option<Duration> {
     own_timeouts(query).max()
 }
 

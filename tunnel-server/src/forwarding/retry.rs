@@ -5,16 +5,14 @@ use std::pin::pin;
 
 use http::uri::PathAndQuery;
 use http::{Method, Request};
-use hyper::body::Body;
 use policy::action::Verb;
 use proto::{AbortCode, ClusterId};
 use tracing::debug;
 
-use super::forward::{ForwardContext, OpenedExchange, TunnelResponse};
-use super::guarded_body::CallerBody;
+use super::error::ForwardError;
+use super::exchange::{ForwardContext, OpenedExchange, TunnelResponse};
 use super::park_timeout::ParkWait;
-use super::refusal::Refusal;
-use super::request_body::{RequestBody, without_body};
+use super::request_body::{RequestBody, UploadSource, without_body};
 use crate::authz::Permit;
 use crate::exchanges::audit::Audited;
 use crate::metrics::{self, RetryReason};
@@ -25,7 +23,7 @@ const READ_AGAIN_MAX: usize = 2;
 
 /// Returns true if a request may reach an API server more than once: a get, list or watch without a body. An
 /// upgrade, whose method is GET, and a GET under a `proxy` may not, because both may have effects.
-pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> bool {
+pub(crate) fn is_repeatable<B: UploadSource>(permit: &Permit, request: &Request<B>) -> bool {
     let is_read = match permit.action().verb() {
         Verb::Get | Verb::List | Verb::Watch | Verb::Head => true,
         Verb::Create
@@ -44,15 +42,15 @@ pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> b
 /// Sends a request that [`is_repeatable`], with `path` in place of its own. Repeats it up to
 /// [`READ_AGAIN_MAX`] times if its tunnel is lost before a byte of the answer, or is silent while another
 /// tunnel of the cluster is not.
-pub(super) async fn read(
+pub(crate) async fn read<B: UploadSource>(
     audited: Audited,
-    request: Request<CallerBody>,
+    request: Request<B>,
     path: PathAndQuery,
     context: &ForwardContext,
     wait: ParkWait<'_>,
-) -> Result<TunnelResponse, Refusal> {
+) -> Result<TunnelResponse, ForwardError> {
     let cluster = audited.permit().action().cluster().clone();
-    let (mut request, mut wait) = (request.map(RequestBody::from), wait);
+    let (mut request, mut wait) = (request.map(|body| RequestBody::of_caller(body, audited.entry())), wait);
     for _ in 0..READ_AGAIN_MAX {
         let copy = without_body(&request);
         let opened =
@@ -70,12 +68,12 @@ pub(super) async fn read(
 
 /// Sends a request. Returns its outcome, or why it is to be repeated over another tunnel; no byte of an
 /// answer has come then.
-async fn send_unless_lost(
+async fn send_unless_lost<B: UploadSource>(
     opened: OpenedExchange,
-    request: Request<RequestBody>,
+    request: Request<RequestBody<B>>,
     cluster: &ClusterId,
     context: &ForwardContext,
-) -> Result<Result<TunnelResponse, Refusal>, RetryReason> {
+) -> Result<Result<TunnelResponse, ForwardError>, RetryReason> {
     let (route, read_progress) = (opened.route.clone(), opened.stream.read_progress());
     let stream = opened.stream.number();
     let moved = async {
@@ -104,10 +102,10 @@ async fn send_unless_lost(
 }
 
 /// Returns true if an exchange ended with its tunnel, or with a stopping agent.
-fn was_lost(refusal: &Refusal) -> bool {
+fn was_lost(refusal: &ForwardError) -> bool {
     matches!(
         refusal,
-        Refusal::Lost(_)
-            | Refusal::Aborted(_, AbortCode::Draining | AbortCode::Abandoned | AbortCode::Fenced)
+        ForwardError::Lost(_)
+            | ForwardError::Aborted(_, AbortCode::Draining | AbortCode::Abandoned | AbortCode::Fenced)
     )
 }

@@ -7,19 +7,19 @@ use http::Request;
 use hyper::ext::on_informational;
 use proto::ClusterId;
 
-use super::refusal::Refusal;
+use super::error::ForwardError;
 
 /// Most informational heads before an answer. An agent's own HTTP server sends one at most, `100 Continue`, and
 /// passes none of an API server on.
 const INFORMATIONAL_MAX: u32 = 16;
 
 /// The number of informational heads that have come before an answer.
-pub(super) struct InformationalHeads(Arc<AtomicU32>);
+pub(crate) struct InformationalHeads(Arc<AtomicU32>);
 
 impl InformationalHeads {
     /// Counts the heads before the answer to `request`. `end` is called for each one beyond the limit, and has
     /// to end the exchange.
-    pub(super) fn count<B>(request: &mut Request<B>, end: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(crate) fn count<B>(request: &mut Request<B>, end: impl Fn() + Send + Sync + 'static) -> Self {
         let heads = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&heads);
         on_informational(request, move |_| {
@@ -31,9 +31,9 @@ impl InformationalHeads {
     }
 
     /// The refusal for an exchange that failed with `refusal`, which says if the heads were too many.
-    pub(super) fn explain(&self, refusal: Refusal, cluster: &ClusterId) -> Refusal {
+    pub(crate) fn explain(&self, refusal: ForwardError, cluster: &ClusterId) -> ForwardError {
         let are_too_many = self.0.load(Ordering::Relaxed) > INFORMATIONAL_MAX;
-        if are_too_many { Refusal::NotHttp(cluster.clone()) } else { refusal }
+        if are_too_many { ForwardError::NotHttp(cluster.clone()) } else { refusal }
     }
 }
 
@@ -79,8 +79,8 @@ mod tests {
         timeout(Duration::from_secs(60), ended).await.unwrap();
 
         let cluster: ClusterId = "edge-1".parse().unwrap();
-        let refusal = heads.explain(Refusal::Lost(cluster.clone()), &cluster);
-        assert!(matches!(refusal, Refusal::NotHttp(_)), "{refusal}");
+        let refusal = heads.explain(ForwardError::Lost(cluster.clone()), &cluster);
+        assert!(matches!(refusal, ForwardError::NotHttp(_)), "{refusal}");
     }
 
     #[tokio::test]
@@ -103,6 +103,9 @@ mod tests {
 
         assert_eq!(answered.status(), 204);
         let cluster: ClusterId = "edge-1".parse().unwrap();
-        assert!(matches!(heads.explain(Refusal::Lost(cluster.clone()), &cluster), Refusal::Lost(_)));
+        assert!(matches!(
+            heads.explain(ForwardError::Lost(cluster.clone()), &cluster),
+            ForwardError::Lost(_)
+        ));
     }
 }

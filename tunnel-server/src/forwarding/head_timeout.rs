@@ -18,7 +18,7 @@ const _: () = assert!(CALLER_SILENCE_MAX.as_secs() < proto::deadlines::API_SERVE
 
 /// The peer that was silent for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HeadTimeout {
+pub(crate) enum HeadTimeout {
     /// The caller paused in its request's body for [`CALLER_SILENCE_MAX`].
     Caller,
     /// The agent, or the link to it, was silent for the request's deadline, at least [`AGENT_HEAD_MAX`](proto::deadlines::AGENT_HEAD_MAX).
@@ -27,7 +27,7 @@ pub(super) enum HeadTimeout {
 
 /// The progress of a request's body. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct UploadProgress(Arc<Mutex<UploadState>>);
+pub(crate) struct UploadProgress(Arc<Mutex<UploadState>>);
 
 #[derive(Debug)]
 struct UploadState {
@@ -40,20 +40,20 @@ struct UploadState {
 }
 
 /// A request's body that notes its progress.
-pub(super) struct ProgressBody<B> {
+pub(crate) struct ProgressBody<B> {
     body: B,
     progress: UploadProgress,
 }
 
 impl<B> ProgressBody<B> {
-    pub(super) fn new(body: B, progress: UploadProgress) -> Self {
+    pub(crate) fn new(body: B, progress: UploadProgress) -> Self {
         Self { body, progress }
     }
 }
 
 impl UploadProgress {
     /// Begins a request that an agent has to answer within `deadline`.
-    pub(super) fn begin(deadline: Duration) -> Self {
+    pub(crate) fn begin(deadline: Duration) -> Self {
         let last = Instant::now();
         Self(Arc::new(Mutex::new(UploadState { last, awaits_caller: false, deadline })))
     }
@@ -62,7 +62,7 @@ impl UploadProgress {
     ///
     /// # Errors
     /// The peer that was silent for too long.
-    pub(super) async fn head_of<T>(&self, answer: impl Future<Output = T>) -> Result<T, HeadTimeout> {
+    pub(crate) async fn head_of<T>(&self, answer: impl Future<Output = T>) -> Result<T, HeadTimeout> {
         let mut answer = std::pin::pin!(answer);
         loop {
             let wake = self.state().check(Instant::now())?;

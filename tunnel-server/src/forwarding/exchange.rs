@@ -19,13 +19,13 @@ use tracing::debug;
 use transport::{AbortCodes, OpenError};
 
 use super::audit_id::{AUDIT_ID, audit_id};
+use super::error::ForwardError;
 use super::head_timeout::{ProgressBody, UploadProgress};
 use super::informational::InformationalHeads;
 use super::kept_body::KeptBytes;
 use super::location::LocationRules;
 use super::park_timeout::{PARK_LIMIT, ParkWait, longest_own_timeout};
-use super::refusal::Refusal;
-use super::request_body::{RequestBody, UploadBody};
+use super::request_body::{RequestBody, UploadBody, UploadSource};
 use super::response_head::ResponseContext;
 use super::tunnel_body::{BodyComplete, TunnelBody};
 use crate::authz::Permit;
@@ -46,23 +46,23 @@ const HEADERS_MAX: usize = 200;
 
 /// The shared state that every exchange needs on its way to a cluster.
 #[derive(Clone)]
-pub(super) struct ForwardContext {
-    pub(super) registry: Registry,
-    pub(super) impersonation_rules: ImpersonationRules,
+pub(crate) struct ForwardContext {
+    pub(crate) registry: Registry,
+    pub(crate) impersonation_rules: ImpersonationRules,
     /// The queue in which requests wait for disconnected clusters.
-    pub(super) places: WaitQueue,
-    pub(super) slow_readers: SlowReaders,
+    pub(crate) places: WaitQueue,
+    pub(crate) slow_readers: SlowReaders,
     /// The room for bodies of requests that may have to be sent again.
-    pub(super) kept_bytes: KeptBytes,
-    pub(super) scope: Scope,
+    pub(crate) kept_bytes: KeptBytes,
+    pub(crate) scope: Scope,
 }
 
 /// A stream that was opened for a permitted request. Only its first frame was sent.
-pub(super) struct OpenedExchange {
+pub(crate) struct OpenedExchange {
     permit: Permit,
-    pub(super) route: Route,
+    pub(crate) route: Route,
     scope: Scope,
-    pub(super) stream: ObservedStream,
+    pub(crate) stream: ObservedStream,
     /// The path and query for the API server, and how the `Location` of its answer is adapted.
     locations: LocationRules,
     /// The longest time that the API server may take until the head of its answer.
@@ -70,30 +70,30 @@ pub(super) struct OpenedExchange {
 }
 
 /// hyper's client side of a stream.
-type ClientConnection = http1::Connection<TokioIo<ObservedStream>, UploadBody>;
+type ClientConnection<B> = http1::Connection<TokioIo<ObservedStream>, UploadBody<B>>;
 
 /// The head of an answer as the agent has sent it, and the exchange that brings its body.
-pub(super) struct ReceivedHead {
-    pub(super) response: Response<Incoming>,
-    pub(super) context: ResponseContext,
-    pub(super) complete: oneshot::Sender<BodyComplete>,
-    pub(super) read_progress: ReadProgress,
-    pub(super) scope: Scope,
-    pub(super) route: Route,
+pub(crate) struct ReceivedHead {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) context: ResponseContext,
+    pub(crate) complete: oneshot::Sender<BodyComplete>,
+    pub(crate) read_progress: ReadProgress,
+    pub(crate) scope: Scope,
+    pub(crate) route: Route,
 }
 
 /// An answer of which the head has arrived and the body is on its way.
-pub(super) struct TunnelResponse {
-    pub(super) response: Response<TunnelBody>,
-    pub(super) source: ResponseSource,
+pub(crate) struct TunnelResponse {
+    pub(crate) response: Response<TunnelBody>,
+    pub(crate) source: ResponseSource,
 }
 
 /// The tunnel and the stream that carry an answer.
-pub(super) struct ResponseSource {
-    pub(super) route: Route,
+pub(crate) struct ResponseSource {
+    pub(crate) route: Route,
     /// The number of the stream on its tunnel.
-    pub(super) stream: u64,
-    pub(super) abort_codes: AbortCodes,
+    pub(crate) stream: u64,
+    pub(crate) abort_codes: AbortCodes,
 }
 
 impl ForwardContext {
@@ -120,12 +120,12 @@ impl OpenedExchange {
     ///
     /// # Errors
     /// There is no route, no stream, or no audit log.
-    pub(super) async fn open<B>(
+    pub(crate) async fn open<B>(
         audited: Audited,
         request: &Request<B>,
         context: &ForwardContext,
         wait: ParkWait<'_>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ForwardError> {
         let (permit, entry) = (audited.permit().clone(), audited.entry());
         let cluster = permit.action().cluster().clone();
         let locations = LocationRules {
@@ -166,11 +166,11 @@ impl OpenedExchange {
                 }
             }
         }
-        Err(Refusal::NoStream(cluster))
+        Err(ForwardError::NoStream(cluster))
     }
 
     /// The same exchange with another path and query than the caller's.
-    pub(super) fn with_path(mut self, path: PathAndQuery) -> Self {
+    pub(crate) fn with_path(mut self, path: PathAndQuery) -> Self {
         self.locations.path = path;
         self
     }
@@ -179,7 +179,10 @@ impl OpenedExchange {
     ///
     /// # Errors
     /// The refusal that says why no acceptable head came.
-    pub(super) async fn send(self, request: Request<RequestBody>) -> Result<TunnelResponse, Refusal> {
+    pub(crate) async fn send<B: UploadSource>(
+        self,
+        request: Request<RequestBody<B>>,
+    ) -> Result<TunnelResponse, ForwardError> {
         let (request, progress) = self.rewrite(request)?;
         let limit = (!self.permit.action().is_long_running()).then_some(progress);
         let stream = self.stream.number();
@@ -187,7 +190,7 @@ impl OpenedExchange {
         let ReceivedHead { response, context, complete, read_progress, scope: _, route } = received;
         // Nobody asked for an upgrade, so nobody would take the bytes after it.
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::NotHttp(context.cluster));
+            return Err(ForwardError::NotHttp(context.cluster));
         }
         let response = context.clean(response)?.map(|body| TunnelBody::new(body, complete, read_progress));
         let source = ResponseSource { route, stream, abort_codes: context.abort_codes };
@@ -199,12 +202,12 @@ impl OpenedExchange {
     ///
     /// # Errors
     /// The refusal that says why no head came.
-    pub(super) async fn receive_head<C>(
+    pub(crate) async fn receive_head<B: UploadSource, C>(
         self,
-        mut request: Request<UploadBody>,
+        mut request: Request<UploadBody<B>>,
         limit: Option<UploadProgress>,
-        carry: impl FnOnce(ClientConnection, oneshot::Receiver<BodyComplete>, ReadProgress) -> C,
-    ) -> Result<ReceivedHead, Refusal>
+        carry: impl FnOnce(ClientConnection<B>, oneshot::Receiver<BodyComplete>, ReadProgress) -> C,
+    ) -> Result<ReceivedHead, ForwardError>
     where
         C: Future<Output = ()> + Send + 'static,
     {
@@ -229,10 +232,10 @@ impl OpenedExchange {
     ///
     /// # Errors
     /// The cluster's name is no host name, which its parser rules out.
-    pub(super) fn rewrite(
+    pub(crate) fn rewrite<B>(
         &self,
-        request: Request<RequestBody>,
-    ) -> Result<(Request<UploadBody>, UploadProgress), Refusal> {
+        request: Request<RequestBody<B>>,
+    ) -> Result<(Request<UploadBody<B>>, UploadProgress), ForwardError> {
         let cluster = self.permit.action().cluster();
         let (mut parts, body) = request.into_parts();
         parts.uri = Uri::from(self.locations.path.clone());
@@ -244,7 +247,7 @@ impl OpenedExchange {
         parts.headers.remove(PARK_LIMIT);
         // The agent replaces this by its API server's name. Until then it names the cluster.
         let host = HeaderValue::from_str(cluster.as_str());
-        parts.headers.insert(HOST, host.map_err(|_| Refusal::NotHttp(cluster.clone()))?);
+        parts.headers.insert(HOST, host.map_err(|_| ForwardError::NotHttp(cluster.clone()))?);
         let progress = UploadProgress::begin(deadlines::agent_deadline(self.deadline));
         Ok((Request::from_parts(parts, ProgressBody::new(body, progress.clone())), progress))
     }
@@ -254,22 +257,22 @@ impl OpenedExchange {
 ///
 /// # Errors
 /// The stream was lost.
-async fn handshake(
+async fn handshake<B: UploadSource>(
     stream: ObservedStream,
     cluster: &ClusterId,
-) -> Result<(http1::SendRequest<UploadBody>, ClientConnection), Refusal> {
+) -> Result<(http1::SendRequest<UploadBody<B>>, ClientConnection<B>), ForwardError> {
     http1::Builder::new()
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|_| Refusal::Lost(cluster.clone()))
+        .map_err(|_| ForwardError::Lost(cluster.clone()))
 }
 
 /// Moves an exchange's bytes on the tunnel's home. Returns when its answer was taken completely, when the
 /// answer was dropped, or when the exchange is to be ended.
-async fn carry(
-    mut connection: ClientConnection,
+async fn carry<B: UploadSource>(
+    mut connection: ClientConnection<B>,
     mut completed: oneshot::Receiver<BodyComplete>,
     read_progress: ReadProgress,
 ) {
@@ -298,7 +301,7 @@ async fn carry(
 
 /// Closes a stream whose answer was taken completely: both directions are shut down, so that neither side
 /// sees an abort.
-async fn finish(mut connection: ClientConnection) {
+async fn finish<B: UploadSource>(mut connection: ClientConnection<B>) {
     if poll_fn(|cx| connection.poll_without_shutdown(cx)).await.is_err() {
         return;
     }

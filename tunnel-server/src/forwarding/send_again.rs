@@ -9,25 +9,24 @@ use proto::{AbortCode, ClusterId};
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::forward::{ForwardContext, OpenedExchange, TunnelResponse};
-use super::guarded_body::CallerBody;
+use super::error::ForwardError;
+use super::exchange::{ForwardContext, OpenedExchange, TunnelResponse};
 use super::kept_body::KeptBody;
 use super::park_timeout::ParkWait;
-use super::refusal::Refusal;
-use super::request_body::{CountedBody, RequestBody, with_body};
+use super::request_body::{CountedBody, RequestBody, UploadSource, with_body};
 use crate::exchanges::audit::Audited;
 use crate::exchanges::slow_readers::ReadProgress;
 use crate::metrics::{self, SentAgainKind};
 use crate::registry::{Route, never_begun};
 
 /// A request is sent again this often at most, as a read is.
-pub(super) const SENT_AGAIN_MAX: usize = 2;
+pub(crate) const SENT_AGAIN_MAX: usize = 2;
 
 /// After a tunnel was lost, its agent has this long to come back by another tunnel and to tell what it had begun.
 const RETURN_MAX: Duration = Duration::from_secs(5);
 
 /// The stream of a request on its way, as far as its fate concerns it.
-pub(super) struct SentStream {
+pub(crate) struct SentStream {
     route: Route,
     stream: u64,
     read_progress: ReadProgress,
@@ -35,24 +34,24 @@ pub(super) struct SentStream {
 
 /// The repetitions of a request that are left.
 #[derive(Debug)]
-pub(super) struct Repetitions(usize);
+pub(crate) struct Repetitions(usize);
 
 /// The agent has not begun to carry the request out as it was sent, and never will.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NeverBegun;
+pub(crate) struct NeverBegun;
 
 /// Sends a request that must not happen twice. If its tunnel falls silent or is lost before its agent has begun
 /// it, it is sent again, up to [`SENT_AGAIN_MAX`] times, as long as its body is kept.
-pub(super) async fn send(
+pub(crate) async fn send<B: UploadSource>(
     audited: Audited,
-    request: Request<CallerBody>,
+    request: Request<B>,
     context: &ForwardContext,
     mut wait: ParkWait<'_>,
-) -> Result<TunnelResponse, Refusal> {
+) -> Result<TunnelResponse, ForwardError> {
     let cluster = audited.permit().action().cluster().clone();
     let (head, body) = request.into_parts();
     let head = Request::from_parts(head, ());
-    let body = KeptBody::new(CountedBody::new(body), context.kept_bytes.clone());
+    let body = KeptBody::new(CountedBody::new(body, audited.entry()), context.kept_bytes.clone());
     let (mut attempt, mut repetitions) = (body.first(), Repetitions::new(SENT_AGAIN_MAX));
     loop {
         let opened = OpenedExchange::open(audited.clone(), &head, context, wait).await?;
@@ -70,23 +69,23 @@ pub(super) async fn send(
 }
 
 /// The refusal of a request that was not carried out, and is not sent again.
-pub(super) fn not_begun(cluster: ClusterId) -> Refusal {
-    Refusal::Aborted(cluster, AbortCode::Fenced)
+pub(crate) fn not_begun(cluster: ClusterId) -> ForwardError {
+    ForwardError::Aborted(cluster, AbortCode::Fenced)
 }
 
 /// Counts a request that is sent again.
-pub(super) fn count(cluster: &ClusterId, kind: SentAgainKind) {
+pub(crate) fn count(cluster: &ClusterId, kind: SentAgainKind) {
     debug!(%cluster, ?kind, "a request that its agent never began is sent again");
     metrics::sent_again(kind);
 }
 
 impl Repetitions {
-    pub(super) fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         Self(max)
     }
 
     /// Takes one repetition. Returns false if none is left.
-    pub(super) fn take(&mut self) -> bool {
+    pub(crate) fn take(&mut self) -> bool {
         let left = self.0.checked_sub(1);
         self.0 = left.unwrap_or(0);
         left.is_some()
@@ -95,7 +94,7 @@ impl Repetitions {
 
 impl SentStream {
     /// The stream of an exchange that is about to be sent.
-    pub(super) fn of(opened: &OpenedExchange) -> Self {
+    pub(crate) fn of(opened: &OpenedExchange) -> Self {
         let (route, stream) = (opened.route.clone(), opened.stream.number());
         Self { route, stream, read_progress: opened.stream.read_progress() }
     }
@@ -104,10 +103,10 @@ impl SentStream {
     ///
     /// # Errors
     /// Its agent has promised that it never begins it.
-    pub(super) async fn answer<T>(
+    pub(crate) async fn answer<T>(
         &self,
-        sent: impl Future<Output = Result<T, Refusal>>,
-    ) -> Result<Result<T, Refusal>, NeverBegun> {
+        sent: impl Future<Output = Result<T, ForwardError>>,
+    ) -> Result<Result<T, ForwardError>, NeverBegun> {
         settle(sent, || self.route.fate(self.stream), || self.may_be_told()).await
     }
 
@@ -121,10 +120,10 @@ impl SentStream {
 /// Waits for the answer to a request, or for the promise that it is never begun. `fate` is what the agent tells.
 /// A request whose tunnel is lost waits for that, too, if the agent `may_tell` it.
 async fn settle<T, F: Future<Output = StreamFate>>(
-    sent: impl Future<Output = Result<T, Refusal>>,
+    sent: impl Future<Output = Result<T, ForwardError>>,
     fate: impl Fn() -> F,
     may_tell: impl FnOnce() -> bool,
-) -> Result<Result<T, Refusal>, NeverBegun> {
+) -> Result<Result<T, ForwardError>, NeverBegun> {
     let mut sent = pin!(sent);
     // Both arms are cancel-safe: an exchange that is dropped is aborted. Biased, so that an answer that is there
     // counts.
@@ -134,8 +133,8 @@ async fn settle<T, F: Future<Output = StreamFate>>(
         () = never_begun(fate()) => return Err(NeverBegun),
     };
     match answered {
-        Err(Refusal::Aborted(_, AbortCode::Fenced)) => Err(NeverBegun),
-        Err(refusal @ Refusal::Lost(_)) if may_tell() => match timeout(RETURN_MAX, fate()).await {
+        Err(ForwardError::Aborted(_, AbortCode::Fenced)) => Err(NeverBegun),
+        Err(refusal @ ForwardError::Lost(_)) if may_tell() => match timeout(RETURN_MAX, fate()).await {
             Ok(StreamFate::NeverBegun) => Err(NeverBegun),
             Ok(StreamFate::MayHaveBegun) | Err(_) => Ok(Err(refusal)),
         },
@@ -177,16 +176,16 @@ mod tests {
         let settled = settle(answered, || ready(StreamFate::MayHaveBegun), || true).await;
         assert!(matches!(settled, Ok(Ok(1))), "its answer is awaited where it is");
 
-        let lost = || ready(Err::<(), _>(Refusal::Lost(cluster())));
+        let lost = || ready(Err::<(), _>(ForwardError::Lost(cluster())));
         for (fate, may_tell) in [(StreamFate::MayHaveBegun, true), (StreamFate::NeverBegun, false)] {
             let settled = settle(lost(), || ready(fate), || may_tell).await;
-            assert!(matches!(settled, Ok(Err(Refusal::Lost(_)))), "{fate:?} {may_tell}");
+            assert!(matches!(settled, Ok(Err(ForwardError::Lost(_)))), "{fate:?} {may_tell}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lost_request_waits_for_its_agents_word_up_to_the_limit() {
-        let lost = || ready(Err::<(), _>(Refusal::Lost(cluster())));
+        let lost = || ready(Err::<(), _>(ForwardError::Lost(cluster())));
         let told_after = |wait: Duration| async move {
             sleep(wait).await;
             StreamFate::NeverBegun
@@ -198,15 +197,15 @@ mod tests {
         assert!(began.elapsed() < RETURN_MAX);
 
         let (began, settled) = (Instant::now(), settle(lost(), pending::<StreamFate>, || true).await);
-        assert!(matches!(settled, Ok(Err(Refusal::Lost(_)))));
+        assert!(matches!(settled, Ok(Err(ForwardError::Lost(_)))));
         assert_eq!(began.elapsed(), RETURN_MAX);
     }
 
     #[tokio::test(start_paused = true)]
     async fn every_other_refusal_stays_as_it_is() {
-        let busy = ready(Err::<(), _>(Refusal::Busy));
+        let busy = ready(Err::<(), _>(ForwardError::CallerSilent));
         let settled = settle(busy, || ready(StreamFate::NeverBegun), || true).await;
-        assert!(matches!(settled, Ok(Err(Refusal::Busy))));
+        assert!(matches!(settled, Ok(Err(ForwardError::CallerSilent))));
     }
 
     fn cluster() -> ClusterId {

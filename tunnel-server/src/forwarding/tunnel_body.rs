@@ -8,26 +8,10 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
-use crate::exchanges::TerminationReason;
 use crate::exchanges::slow_readers::ReadProgress;
-use crate::metrics::WatchEnded;
-
-/// The reason why the body of an answer breaks off.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BodyError {
-    /// The stream that carries it broke.
-    #[error(transparent)]
-    Stream(#[from] hyper::Error),
-    /// The tunnel of a watch was lost, and the watch was not resumed.
-    #[error("a watch broke, and was not resumed: {}", .0.as_str())]
-    NotResumed(WatchEnded),
-    /// Its exchange was ended early.
-    #[error(transparent)]
-    Terminated(#[from] TerminationReason),
-}
 
 /// The body of an API server's answer. Dropped before its end, it abandons the exchange.
-pub(super) struct TunnelBody {
+pub(crate) struct TunnelBody {
     body: Incoming,
     /// Notifies the exchange's stream that everything was taken. Dropped unsent, it makes the stream abort.
     complete: Option<oneshot::Sender<BodyComplete>>,
@@ -35,10 +19,10 @@ pub(super) struct TunnelBody {
 }
 
 /// The message that the last byte of an answer was taken.
-pub(super) struct BodyComplete;
+pub(crate) struct BodyComplete;
 
 impl TunnelBody {
-    pub(super) fn new(
+    pub(crate) fn new(
         body: Incoming,
         complete: oneshot::Sender<BodyComplete>,
         read_progress: ReadProgress,
@@ -51,7 +35,7 @@ impl TunnelBody {
     }
 
     /// Polls for the next frame.
-    pub(super) fn poll_frame(
+    pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
@@ -63,11 +47,11 @@ impl TunnelBody {
         Poll::Ready(frame)
     }
 
-    pub(super) fn is_end_stream(&self) -> bool {
+    pub(crate) fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
     }
 
-    pub(super) fn size_hint(&self) -> SizeHint {
+    pub(crate) fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
 

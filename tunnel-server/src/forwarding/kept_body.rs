@@ -9,7 +9,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Most bytes of a body that are kept. A request with a longer one is not sent again.
-pub(super) const KEPT_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Most kept bytes of all requests together. Beyond it, the bodies of further requests are not kept.
 const KEPT_BYTES_ALL_MAX: usize = 64 * 1024 * 1024;
@@ -17,13 +17,13 @@ const _: () = assert!(KEPT_BYTES_ALL_MAX / KEPT_BYTES_MAX >= 1_000);
 
 /// The room for the kept bytes of all requests. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct KeptBytes(Arc<Semaphore>);
+pub(crate) struct KeptBytes(Arc<Semaphore>);
 
 /// A body whose beginning is kept until its request is answered.
-pub(super) struct KeptBody<B>(Arc<Mutex<KeptState<B>>>);
+pub(crate) struct KeptBody<B>(Arc<Mutex<KeptState<B>>>);
 
 /// The body for one attempt to send the request. It ends with the next attempt: nothing comes of it any more.
-pub(super) struct BodyAttempt<B> {
+pub(crate) struct BodyAttempt<B> {
     state: Arc<Mutex<KeptState<B>>>,
     attempt: u32,
     /// The number of kept bytes that this attempt has taken.
@@ -57,18 +57,18 @@ impl KeptBytes {
 
 impl<B> KeptBody<B> {
     /// Keeps the beginning of `caller`, as far as there is `room`.
-    pub(super) fn new(caller: B, room: KeptBytes) -> Self {
+    pub(crate) fn new(caller: B, room: KeptBytes) -> Self {
         let kept = Some(BytesMut::new());
         Self(Arc::new(Mutex::new(KeptState { caller, kept, room, permit: None, attempt: 0 })))
     }
 
     /// The body of the first attempt.
-    pub(super) fn first(&self) -> BodyAttempt<B> {
+    pub(crate) fn first(&self) -> BodyAttempt<B> {
         BodyAttempt { state: Arc::clone(&self.0), attempt: 0, taken: 0 }
     }
 
     /// The body of the next attempt, from its first byte on. `None` if that is no longer kept.
-    pub(super) fn next(&self) -> Option<BodyAttempt<B>> {
+    pub(crate) fn next(&self) -> Option<BodyAttempt<B>> {
         let mut state = lock(&self.0);
         state.kept.as_ref()?;
         state.attempt += 1;
@@ -76,7 +76,7 @@ impl<B> KeptBody<B> {
     }
 
     /// Keeps nothing any more, because the request was answered.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         lock(&self.0).release();
     }
 }

@@ -6,13 +6,16 @@ pub(crate) mod reader;
 pub(crate) mod rewrite;
 mod writer;
 
+use proto::ClusterId;
+
 use crate::args;
 use crate::files::{self, AbsolutePathError, WriteError};
+use crate::names::{GatewayUrl, HostSuffix, Label};
 use crate::pem::{self, PemError};
 use crate::settings::{self, GatewayCredential, Settings, SettingsError};
 
 pub(crate) use credential::{CredentialError, bearer_token};
-use writer::{GatewayCa, KubeconfigDocument};
+use writer::{GatewayCa, KubeconfigDocument, Server};
 
 /// The kubeconfig, or the file that it was written to.
 pub(crate) enum KubeconfigOutput {
@@ -29,8 +32,8 @@ pub(crate) enum KubeconfigError {
     Settings(#[from] SettingsError),
     #[error(transparent)]
     Missing(#[from] settings::MissingSetting),
-    #[error("the cluster {0} is named twice")]
-    DuplicateCluster(proto::ClusterId),
+    #[error("two contexts would have the name {0}; name each cluster and each cluster set once")]
+    NameTwice(String),
     #[error(transparent)]
     CaCertificates(#[from] PemError),
     #[error(transparent)]
@@ -52,6 +55,7 @@ pub(crate) fn write(args: args::KubeconfigArgs) -> Result<KubeconfigOutput, Kube
         key,
         token_file,
         clusters,
+        cluster_sets,
         host_names,
         embed_certs,
         output,
@@ -60,11 +64,8 @@ pub(crate) fn write(args: args::KubeconfigArgs) -> Result<KubeconfigOutput, Kube
     let credential = GatewayCredential::from_flags(cert, key, token_file);
     let flags = Settings { gateway, certificate_authority: ca, credential, host_suffix: host_names };
     let settings = flags.or(Settings::from_environment()?).or(Settings::from_file()?);
-    if let Some(twice) = clusters.iter().enumerate().find(|(at, name)| clusters[..*at].contains(name)) {
-        return Err(KubeconfigError::DuplicateCluster(twice.1.clone()));
-    }
-
     let gateway = settings.required_gateway()?;
+    let servers = servers(&gateway, &clusters, &cluster_sets, settings.host_suffix.as_ref())?;
     let ca_path = settings.required_ca()?;
     let credential = settings.required_credential()?;
     let user = credential::user(&credential, embed_certs)?;
@@ -74,7 +75,7 @@ pub(crate) fn write(args: args::KubeconfigArgs) -> Result<KubeconfigOutput, Kube
     } else {
         GatewayCa::File(files::absolute(&ca_path)?)
     };
-    let document = KubeconfigDocument::new(&gateway, &clusters, settings.host_suffix.as_ref(), &ca, user);
+    let document = KubeconfigDocument::new(&gateway, &servers, &ca, user);
     let text = document.to_yaml().map_err(KubeconfigError::Yaml)?;
     let Some(output) = output else {
         return Ok(KubeconfigOutput::Text(text));
@@ -82,6 +83,32 @@ pub(crate) fn write(args: args::KubeconfigArgs) -> Result<KubeconfigOutput, Kube
     files::write_private(&output, &text, force)?;
     Ok(KubeconfigOutput::File(vec![
         format!("wrote {} (private)", output.display()),
-        format!("next: kubectl --kubeconfig {} --context {} get namespaces", output.display(), clusters[0]),
+        format!(
+            "next: kubectl --kubeconfig {} --context {} get namespaces",
+            output.display(),
+            servers[0].name
+        ),
     ]))
+}
+
+/// The clusters and the cluster sets in their order, each with its URL.
+fn servers(
+    gateway: &GatewayUrl,
+    clusters: &[ClusterId],
+    sets: &[Label],
+    suffix: Option<&HostSuffix>,
+) -> Result<Vec<Server>, KubeconfigError> {
+    let by_name = |cluster: &ClusterId| match suffix {
+        Some(suffix) => gateway.cluster_url_by_host_name(cluster, suffix),
+        None => gateway.cluster_url_by_path(cluster),
+    };
+    let clusters = clusters.iter().map(|cluster| Server { name: cluster.to_string(), url: by_name(cluster) });
+    let sets = sets.iter().map(|set| Server { name: set.to_string(), url: gateway.cluster_set_url(set) });
+    let all: Vec<Server> = clusters.chain(sets).collect();
+    let mut names: Vec<&str> = all.iter().map(|server| server.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(KubeconfigError::NameTwice(pair[0].to_owned())),
+        None => Ok(all),
+    }
 }

@@ -14,6 +14,7 @@ mod error;
 mod path;
 mod query;
 mod resource;
+mod set_read;
 mod verb;
 
 pub use authority::GatewayNames;
@@ -22,6 +23,7 @@ use query::Query;
 use resource::LegacyPrefix;
 pub use resource::{Object, Resource};
 pub(crate) use resource::{connects, is_cluster_scoped};
+pub use set_read::{SetRead, SetReadKind};
 pub use verb::{NotAVerb, Verb};
 
 /// The path prefix of all clusters, and the path of their list.
@@ -31,11 +33,19 @@ const CLUSTERS: &str = "/clusters";
 /// request would go on to a cluster of that gateway.
 const CLUSTERS_SEGMENT: &str = "clusters";
 
+/// The path prefix of all cluster sets.
+const CLUSTER_SETS: &str = "/clustersets/";
+
+/// The first segment of [`CLUSTER_SETS`], which no cluster's own path begins with either.
+const CLUSTER_SETS_SEGMENT: &str = "clustersets";
+
 /// The meaning of a request at the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParsedRequest {
     /// An action at a cluster.
     Cluster(Action),
+    /// A read of the clusters of a set: `GET /clustersets/NAME/…`.
+    ClusterSet(Box<SetRead>),
     /// The list of clusters: `GET /clusters`.
     ClusterList,
 }
@@ -88,8 +98,18 @@ impl Action {
         }
         let target = path::target(head.target)?;
         let by_host = names.cluster_of(authority::agreed_host(head.authority, head.host)?)?;
-        let routed = route(by_host, target)?;
         let bound_to = names.cluster_of_connection(head.server_name)?;
+        if by_host.is_none()
+            && let Some(rest) = target.strip_prefix(CLUSTER_SETS)
+        {
+            if bound_to.is_some() {
+                return Err(ActionError::OtherConnection);
+            }
+            return SetRead::parse(head.method, rest, head.upgrade)
+                .map(Box::new)
+                .map(ParsedRequest::ClusterSet);
+        }
+        let routed = route(by_host, target)?;
         if bound_to.is_some() && bound_to.as_ref() != routed.as_ref().map(|(cluster, _)| cluster) {
             return Err(ActionError::OtherConnection);
         }
@@ -174,7 +194,7 @@ impl OwnTarget {
     fn read(rest: &str) -> Result<Self, ActionError> {
         let received = path::of_cluster(rest)?;
         let segments = path::segments(received.path())?;
-        if segments.first().is_some_and(|first| first == CLUSTERS_SEGMENT) {
+        if segments.first().is_some_and(|first| is_of_a_gateway(first)) {
             return Err(ActionError::NestedCluster);
         }
         let (object, legacy) = Object::from_segments(&segments, received.path().ends_with('/'));
@@ -225,12 +245,17 @@ impl<'a> Head<'a> {
     }
 }
 
+/// Returns true for a first segment under which a gateway serves clusters.
+fn is_of_a_gateway(segment: &str) -> bool {
+    segment == CLUSTERS_SEGMENT || segment == CLUSTER_SETS_SEGMENT
+}
+
 /// Splits a target into the cluster and the rest after its name; `None` for the list of clusters.
 fn route(by_host: Option<ClusterId>, target: &str) -> Result<Option<(ClusterId, &str)>, ActionError> {
     if let Some(cluster) = by_host {
         // Decoded, because the API server decodes it too.
         return match path::first_segment(target)? {
-            Some(first) if first == CLUSTERS_SEGMENT => Err(ActionError::TwiceNamed(cluster)),
+            Some(first) if is_of_a_gateway(&first) => Err(ActionError::TwiceNamed(cluster)),
             Some(_) | None => Ok(Some((cluster, target))),
         };
     }

@@ -424,6 +424,7 @@ fn admission(
         impersonation_rules: ImpersonationRules::new(std::mem::take(&mut config.clusters)),
         exchanges,
         browser_origins: browser_origins.clone(),
+        cluster_sets: reload::cluster_sets(config, scope),
     })
 }
 

@@ -12,6 +12,7 @@ mod admin;
 mod audit_log;
 mod authentication;
 mod by_source;
+mod cluster_sets;
 mod clusters;
 mod directory;
 mod egress;
@@ -42,6 +43,7 @@ mod watches;
 pub use admin::{ADMINS_MAX, AdminConfig, AdminRevocation, AdminRevoked, AdminRole, AdminRules, AdminTcp};
 pub use authentication::{AuthenticationConfig, ClientCertificate, TokenFile};
 pub use by_source::{ClusterTarget, ENTRY_POINT_CONNECTIONS_MAX, SourceEntryPoint};
+pub use cluster_sets::ClusterSet;
 pub use clusters::{AskedAs, ClusterRules};
 pub use directory::{EtcdConfig, EtcdTls, STALE_LIMIT_SECONDS_MAX, STALE_LIMIT_SECONDS_MIN};
 pub use egress::{EGRESS_CONNECTIONS_MAX, EGRESS_MAX, EgressConfig, EgressListener, EgressTcp, EgressUnix};
@@ -130,6 +132,8 @@ pub struct Config {
     pub delegation: Option<HostCluster>,
     /// Rules for some clusters; at most [`NAMES_MAX`]. The first that matches a cluster counts.
     pub clusters: Vec<ClusterRules>,
+    /// The sets of clusters that are read together, `global` among them; at most [`NAMES_MAX`] and one.
+    pub cluster_sets: Vec<ClusterSet>,
     /// The waiting of requests for a cluster that is away.
     pub parking: Parking,
     /// Says whether and how watches outlive the loss of their tunnel.
@@ -168,8 +172,8 @@ impl Config {
     }
 }
 
-/// The rules for remote administrators in the text of a configuration file that was read again. All other changes of the
-/// file take effect at a restart.
+/// The rules for remote administrators in the text of a configuration file that was read again. Changes of all but these and
+/// the cluster sets take effect at a restart.
 ///
 /// # Errors
 ///
@@ -177,6 +181,16 @@ impl Config {
 pub fn admin_rules(text: &str, path: &Path) -> Result<AdminRules, ConfigError> {
     let (_, raw) = daemon::config::parse_with_common::<RawConfig>(text, path, KIND)?;
     Ok(admin::reread_rules(raw.admin)?)
+}
+
+/// The cluster sets in the text of a configuration file that was read again.
+///
+/// # Errors
+///
+/// [`ConfigError`]: it is no configuration, or one of the sets is invalid.
+pub fn cluster_sets_of(text: &str, path: &Path) -> Result<Vec<ClusterSet>, ConfigError> {
+    let (_, raw) = daemon::config::parse_with_common::<RawConfig>(text, path, KIND)?;
+    Ok(cluster_sets::cluster_sets(raw.cluster_sets.unwrap_or_default())?)
 }
 
 fn validate(
@@ -203,6 +217,7 @@ fn validate(
         socks,
         policy,
         clusters,
+        cluster_sets,
         parking,
         watches,
         limits,
@@ -246,6 +261,7 @@ fn validate(
         policy_file,
         delegation,
         clusters: clusters::clusters(clusters.unwrap_or_default())?,
+        cluster_sets: cluster_sets::cluster_sets(cluster_sets.unwrap_or_default())?,
         parking: parking::parking(parking.unwrap_or_default())?,
         watches: watches::watches(watches.unwrap_or_default())?,
         limits: limits::limits(limits.unwrap_or_default())?,

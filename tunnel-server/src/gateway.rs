@@ -7,6 +7,7 @@ mod audit;
 mod audit_id;
 mod body;
 mod body_error;
+mod cluster_sets;
 mod clusters;
 mod complete_body;
 mod connect;
@@ -31,6 +32,7 @@ mod state;
 mod upgrade_pipe;
 mod watch;
 
+pub use cluster_sets::ClusterSetError;
 pub use connect_target::ConnectRequestError;
 pub use cross_origin::check::CrossOriginError;
 pub use entry_point::{EntryPoint, EntryPointSlots};

@@ -33,6 +33,9 @@ pub use peers::PeerUsage;
 /// Most requests in one of a cluster's fair queues. It is half of all that wait in the default configuration.
 const QUEUED_PER_QUEUE_MAX: usize = 50;
 
+/// Most reads of cluster sets that one caller may have under way.
+const SET_READS_MAX: usize = 4;
+
 /// The limiter of all callers and clusters. Clones share one ledger.
 #[derive(Clone)]
 pub struct Limiter(Arc<SharedLimiter>);
@@ -42,6 +45,8 @@ struct SharedLimiter {
     ledger: Mutex<Ledger>,
     /// The gateway's connections of each caller. No entry is zero, so there are never more callers than connections.
     connections: Mutex<HashMap<CallerKey, usize>>,
+    /// The reads of cluster sets of each caller. No entry is zero.
+    set_reads: Mutex<HashMap<CallerKey, usize>>,
     /// The use at the other servers, as these tell of it.
     elsewhere: Mutex<UsageElsewhere>,
 }
@@ -49,6 +54,13 @@ struct SharedLimiter {
 /// Guard of one connection of a caller, which counts until it is dropped.
 #[must_use = "the connection is no longer counted when this is dropped"]
 pub(crate) struct ConnectionGuard {
+    limiter: Limiter,
+    key: CallerKey,
+}
+
+/// Guard of one read of a cluster set, which counts until it is dropped.
+#[must_use = "the read is no longer counted when this is dropped"]
+pub(crate) struct SetReadGuard {
     limiter: Limiter,
     key: CallerKey,
 }
@@ -84,6 +96,8 @@ pub(crate) enum ExchangeKind {
     Upgrade,
     /// A connection from an entry point that has a limit on connections of its own.
     EntryPoint,
+    /// One cluster's part of a read of a cluster set, which counts for its caller as a whole.
+    SetMember,
 }
 
 /// The current use of one limit.
@@ -105,6 +119,7 @@ impl Limiter {
             limits,
             ledger: Mutex::default(),
             connections: Mutex::default(),
+            set_reads: Mutex::default(),
             elsewhere: Mutex::default(),
         }))
     }
@@ -169,6 +184,22 @@ impl Limiter {
         Ok(ConnectionGuard { limiter: self.clone(), key })
     }
 
+    /// Counts one more read of a cluster set by `caller`, whatever number of clusters it asks.
+    ///
+    /// # Errors
+    /// [`LimitExceeded::CallerSetReads`] if the caller has [`SET_READS_MAX`] already.
+    pub(crate) fn enter_set_read(&self, caller: &Caller) -> Result<SetReadGuard, LimitExceeded> {
+        let key = key(caller);
+        let mut reads = self.set_reads();
+        let running = reads.get(&key).copied().unwrap_or_default();
+        if running >= SET_READS_MAX {
+            return Err(count_exceeded(LimitExceeded::CallerSetReads(SET_READS_MAX)));
+        }
+        reads.insert(key.clone(), running + 1);
+        drop(reads);
+        Ok(SetReadGuard { limiter: self.clone(), key })
+    }
+
     /// The configured limits of callers and clusters.
     pub(crate) fn limits(&self) -> &LimitsConfig {
         &self.0.limits
@@ -184,6 +215,7 @@ impl Limiter {
         let LimitsConfig { caller, cluster, server, .. } = self.0.limits;
         let most = self.lock().most();
         let connections = self.connections().values().copied().max().unwrap_or_default();
+        let set_reads = self.set_reads().values().copied().max().unwrap_or_default();
         let used = |limit: LimitExceeded, max, most| LimitUsage { limit: limit.as_str(), max, most };
         vec![
             used(LimitExceeded::CallerExchanges(0), server.requests_per_caller(), most.caller_exchanges),
@@ -191,6 +223,7 @@ impl Limiter {
             used(LimitExceeded::CallerWatches(0), caller.watches_per_cluster, most.caller_watches),
             used(LimitExceeded::CallerUpgrades(0), caller.upgrades, most.caller_upgrades),
             used(LimitExceeded::CallerConnections(0), caller.connections, connections),
+            used(LimitExceeded::CallerSetReads(0), SET_READS_MAX, set_reads),
             used(LimitExceeded::ClusterWatches(0), cluster.watches, most.cluster_watches),
             used(LimitExceeded::ClusterUpgrades(0), cluster.upgrades, most.cluster_upgrades),
             used(LimitExceeded::ClusterQueue, cluster.queue, most.cluster_queue),
@@ -204,6 +237,10 @@ impl Limiter {
 
     fn connections(&self) -> MutexGuard<'_, HashMap<CallerKey, usize>> {
         self.0.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_reads(&self) -> MutexGuard<'_, HashMap<CallerKey, usize>> {
+        self.0.set_reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -232,7 +269,7 @@ impl LimitGuard {
     /// Records that the response has started. A long-running exchange gives its seat back.
     pub(crate) fn response_started(&mut self) {
         match self.entry.kind {
-            ExchangeKind::Request => {}
+            ExchangeKind::Request | ExchangeKind::SetMember => {}
             ExchangeKind::Watch | ExchangeKind::Upgrade | ExchangeKind::EntryPoint => self.seat = None,
         }
     }
@@ -240,12 +277,22 @@ impl LimitGuard {
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let mut connections = self.limiter.connections();
-        if let Some(open) = connections.get_mut(&self.key) {
-            *open -= 1;
-            if *open == 0 {
-                connections.remove(&self.key);
-            }
+        leave(&mut self.limiter.connections(), &self.key);
+    }
+}
+
+impl Drop for SetReadGuard {
+    fn drop(&mut self) {
+        leave(&mut self.limiter.set_reads(), &self.key);
+    }
+}
+
+/// Counts one less, and forgets a caller that has none left.
+fn leave(counts: &mut HashMap<CallerKey, usize>, key: &CallerKey) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }

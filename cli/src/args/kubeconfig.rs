@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 use proto::ClusterId;
 
-use crate::names::{GatewayUrl, HostSuffix};
+use crate::names::{GatewayUrl, HostSuffix, Label};
 
 #[derive(Args)]
 pub(crate) struct KubeconfigArgs {
@@ -24,8 +24,11 @@ pub(crate) struct KubeconfigArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// A cluster to reach; repeat for more
-    #[arg(long = "cluster", value_name = "CLUSTER", required = true)]
+    #[arg(long = "cluster", value_name = "CLUSTER", required_unless_present = "cluster_sets")]
     pub(crate) clusters: Vec<ClusterId>,
+    /// A cluster set to read, such as global; repeat for more
+    #[arg(long = "cluster-set", value_name = "SET")]
+    pub(crate) cluster_sets: Vec<Label>,
     /// Reach clusters as CLUSTER.SUFFIX, for tools that drop the path of a server's URL
     #[arg(long, value_name = "SUFFIX")]
     pub(crate) host_names: Option<HostSuffix>,

@@ -2,11 +2,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use proto::ClusterId;
 use serde::Serialize;
 use serde_saphyr::{SerializeError, ser_options};
 
-use crate::names::{GatewayUrl, HostSuffix};
+use crate::names::GatewayUrl;
 
 /// A complete kubeconfig, as it is written.
 #[derive(Serialize)]
@@ -19,6 +18,12 @@ pub(super) struct KubeconfigDocument {
     contexts: Vec<NamedContext>,
     current_context: String,
     users: Vec<NamedUser>,
+}
+
+/// A cluster, or a cluster set, under its name and URL.
+pub(super) struct Server {
+    pub(super) name: String,
+    pub(super) url: String,
 }
 
 /// The CA certificates of the gateway.
@@ -80,21 +85,12 @@ struct NamedUser {
 }
 
 impl KubeconfigDocument {
-    /// A kubeconfig with one context per cluster. The first context is the current one.
-    pub(super) fn new(
-        gateway: &GatewayUrl,
-        clusters: &[ClusterId],
-        suffix: Option<&HostSuffix>,
-        ca: &GatewayCa,
-        user: UserBody,
-    ) -> Self {
+    /// A kubeconfig with one context for each of these. The first context is the current one.
+    pub(super) fn new(gateway: &GatewayUrl, servers: &[Server], ca: &GatewayCa, user: UserBody) -> Self {
         // The gateway's host is part of the name, so that files for two gateways can be merged.
         let user_name = format!("tombolo@{}", gateway.host());
-        let cluster = |name: &ClusterId| ClusterBody {
-            server: match suffix {
-                Some(suffix) => gateway.cluster_url_by_host_name(name, suffix),
-                None => gateway.cluster_url_by_path(name),
-            },
+        let cluster = |server: &Server| ClusterBody {
+            server: server.url.clone(),
             certificate_authority: match ca {
                 GatewayCa::File(path) => Some(path.clone()),
                 GatewayCa::Embedded(_) => None,
@@ -104,19 +100,19 @@ impl KubeconfigDocument {
                 GatewayCa::File(_) => None,
             },
         };
-        let context = |name: &ClusterId| ContextBody { cluster: name.to_string(), user: user_name.clone() };
+        let context = |server: &Server| ContextBody { cluster: server.name.clone(), user: user_name.clone() };
         Self {
             api_version: "v1",
             kind: "Config",
-            clusters: clusters
+            clusters: servers
                 .iter()
-                .map(|name| NamedCluster { name: name.to_string(), cluster: cluster(name) })
+                .map(|server| NamedCluster { name: server.name.clone(), cluster: cluster(server) })
                 .collect(),
-            contexts: clusters
+            contexts: servers
                 .iter()
-                .map(|name| NamedContext { name: name.to_string(), context: context(name) })
+                .map(|server| NamedContext { name: server.name.clone(), context: context(server) })
                 .collect(),
-            current_context: clusters.first().map(ClusterId::to_string).unwrap_or_default(),
+            current_context: servers.first().map(|server| server.name.clone()).unwrap_or_default(),
             users: vec![NamedUser { name: user_name, user }],
         }
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use proto::ClusterId;
 use url::Url;
 
-use super::HostSuffix;
+use super::{HostSuffix, Label};
 
 /// Longest URL of a gateway, in bytes. A DNS name with scheme and port is shorter.
 const URL_BYTES_MAX: usize = 512;
@@ -62,6 +62,11 @@ impl GatewayUrl {
     /// The URL of a cluster below the gateway's own host name.
     pub(crate) fn cluster_url_by_path(&self, cluster: &ClusterId) -> String {
         format!("https://{}{}/clusters/{cluster}", self.host(), self.port_suffix())
+    }
+
+    /// The URL of a cluster set, `https://HOST/clustersets/SET`.
+    pub(crate) fn cluster_set_url(&self, set: &Label) -> String {
+        format!("https://{}{}/clustersets/{set}", self.host(), self.port_suffix())
     }
 
     /// The URL of a cluster by a host name of its own, `CLUSTER.SUFFIX`.

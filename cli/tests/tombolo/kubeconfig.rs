@@ -255,7 +255,27 @@ fn flags_that_do_not_go_together_are_wrong_usage() {
         assert_says(&workdir.usage_error(&format!("kubeconfig {arguments}")), reason);
     }
     let twice = workdir.fails(&format!("{BY_CERTIFICATE} --cluster c --cluster c"));
-    assert_says(&twice, "the cluster c is named twice");
+    assert_says(&twice, "two contexts would have the name c");
+    let twice = workdir.fails(&format!("{BY_CERTIFICATE} --cluster global --cluster-set global"));
+    assert_says(&twice, "two contexts would have the name global");
+}
+
+#[test]
+fn a_cluster_set_is_a_context_beside_clusters() {
+    let workdir = WorkDir::with_caller();
+    let document = parsed(&workdir.succeeds(&format!("{BY_CERTIFICATE} --cluster c --cluster-set global")));
+    let servers: Vec<&str> = document["clusters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one["cluster"]["server"].as_str())
+        .collect();
+    assert_eq!(servers.len(), 2);
+    assert!(
+        servers[0].ends_with("/clusters/c") && servers[1].ends_with("/clustersets/global"),
+        "{servers:?}"
+    );
+    assert_eq!(document["current-context"], "c");
 }
 
 fn parsed(text: &str) -> Value {

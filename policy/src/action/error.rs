@@ -3,6 +3,8 @@
 use http::Method;
 use proto::ClusterId;
 
+use crate::label::NotALabelSelector;
+
 /// Longest path with query, in bytes. Callers have label selectors of 60 KB. [`http::Uri`] ends at 65,534 bytes,
 /// a little beyond, so that this limit is the one that answers.
 pub const TARGET_BYTES_MAX: usize = 63 * 1024;
@@ -55,8 +57,10 @@ pub enum ActionError {
     /// 400: API servers can differ on whether this is a watch.
     #[error("the query says in two ways whether to watch, use one watch=true or watch=false")]
     AmbiguousWatch,
-    /// 400: the cluster's own path begins with `/clusters`.
-    #[error("a cluster's own path cannot begin with /clusters, send the request to that cluster itself")]
+    /// 400: the cluster's own path begins with `/clusters` or `/clustersets`.
+    #[error(
+        "a cluster's own path cannot begin with /clusters or /clustersets, send the request to that cluster itself"
+    )]
     NestedCluster,
     /// 400: the request names no host.
     #[error("the request does not say for which host it is, send a Host header")]
@@ -70,14 +74,48 @@ pub enum ActionError {
     /// 400: the host is malformed.
     #[error("the request's host is not a DNS name or an IP address, with at most a port behind it")]
     NotAHost,
-    /// 404: the path is not below `/clusters`.
-    #[error("there is nothing here, a cluster's API is under /clusters/NAME/ and the list is /clusters")]
+    /// 404: the path is not below `/clusters` or `/clustersets`.
+    #[error(
+        "there is nothing here, a cluster's API is under /clusters/NAME/, that of a set under /clustersets/NAME/, and the list of \
+         clusters is /clusters"
+    )]
     NotAClusterPath,
     /// 400: the path or the host name has no valid cluster name.
     #[error(
         "that is not a cluster's name: use 1 to 63 lower-case letters, digits and '-', with a letter or digit at both ends"
     )]
     NotAClusterName,
+    /// 405: a cluster set is only read, and never watched.
+    #[error(
+        "a cluster set answers GET of lists, of single objects and of discovery: for everything else name one cluster, as in \
+         /clusters/NAME/"
+    )]
+    SetOnlyRead,
+    /// 400: a cluster set does not answer for this path.
+    #[error(
+        "a cluster set answers for resources, discovery, /version and /openapi: for everything else name one cluster, as in \
+         /clusters/NAME/"
+    )]
+    NotOfASet,
+    /// 400: the path has no valid name of a cluster set.
+    #[error(
+        "that is not a cluster set's name: use 1 to 63 lower-case letters, digits and '-', with a letter or digit at both ends"
+    )]
+    NotASetName,
+    /// 400: `clusterSelector` does not parse.
+    #[error("clusterSelector: {0}")]
+    ClusterSelector(NotALabelSelector),
+    /// 400: this parameter is there more than once.
+    #[error("the query has {0} more than once")]
+    Twice(&'static str),
+    /// 400: this parameter is no number.
+    #[error("{0} must be a whole number, 0 or more")]
+    NotANumber(&'static str),
+    /// 400: a read of a cluster set asks for a version.
+    #[error(
+        "each cluster of a set counts its own versions: leave resourceVersion out, or use resourceVersion=0"
+    )]
+    SetVersion,
     /// 421: the host is not one of this server's.
     #[error("this server does not serve that host name, use one that it was given in gateway.hosts")]
     ForeignHost,

@@ -35,6 +35,25 @@ impl Query {
         Ok(query)
     }
 
+    /// Takes the value of a parameter out.
+    ///
+    /// # Errors
+    ///
+    /// [`ActionError::Twice`]: it is there more than once.
+    pub(super) fn take_one(&mut self, name: &'static str) -> Result<Option<String>, ActionError> {
+        let mut found = self.0.extract_if(.., |(own, _)| own == name);
+        let first = found.next();
+        match found.next() {
+            None => Ok(first.map(|(_, value)| value)),
+            Some(_) => Err(ActionError::Twice(name)),
+        }
+    }
+
+    /// Adds a parameter behind all others.
+    pub(super) fn push(&mut self, name: &str, value: String) {
+        self.0.push((name.to_owned(), value));
+    }
+
     /// Returns true if the query turns a list into a watch.
     pub(super) fn asks_to_watch(&self) -> bool {
         self.watches().next().is_some_and(Action::is_parameter_on)

@@ -7,6 +7,7 @@ use super::*;
 mod properties;
 mod queries;
 mod request_info;
+mod set_reads;
 mod verbs;
 
 const PATH_HOST: &str = "gateway.example:8443";
@@ -51,6 +52,8 @@ fn a_clusters_own_path_never_begins_with_clusters() {
         "/clusters/",
         "/clusters?x",
         "/clusters/b/api/v1/secrets",
+        "/clustersets/global/api/v1/secrets",
+        "/%63lustersets/global/api/v1/secrets",
         "/%63lusters/b",
         "/%63%6c%75%73%74%65%72%73/b/api/v1/secrets?watch=1",
     ] {
@@ -428,6 +431,6 @@ fn asked(host: &str, target: &str) -> Result<ParsedRequest, ActionError> {
 fn action(host: &str, target: &str) -> Result<Action, ActionError> {
     asked(host, target).map(|asked| match asked {
         ParsedRequest::Cluster(action) => action,
-        ParsedRequest::ClusterList => panic!("{target} asks for the list"),
+        ParsedRequest::ClusterSet(_) | ParsedRequest::ClusterList => panic!("{target} asks for the list"),
     })
 }

@@ -97,6 +97,12 @@ impl Rig {
             .await
     }
 
+    /// The same for a cluster set.
+    pub async fn kubeconfig_of_set(&self, user: &str, groups: &[&str], set: &str) -> PathBuf {
+        self.write_kubeconfig(user, groups, &["--cluster-set", set], &format!("{user}-set-{set}.kubeconfig"))
+            .await
+    }
+
     /// The same by the cluster's host name under a suffix.
     pub async fn kubeconfig_by_host_name(
         &self,

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use daemon::config::KeyError;
-use daemon::{FileWatch, error_chain};
+use daemon::{FileWatch, Scope, error_chain};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 use trust::Role;
 use trust::bundle::{Anchors, BundleError, TrustBundle};
 
-use crate::config::{self, AdminRules};
+use crate::config::{self, AdminRules, ClusterSet, Config};
 use crate::metrics::{ReloadStatus, ReloadedFile};
 
 /// Calls `take` with the bytes of the file at `path` whenever they differ from `contents`, and then after
@@ -81,10 +81,28 @@ pub(super) async fn follow_admins(path: PathBuf, given: watch::Sender<Arc<AdminR
     follow(ReloadedFile::Admins, path, contents, read_config, take).await;
 }
 
+/// The cluster sets of the configuration file, which is read again when it changes.
+pub(super) fn cluster_sets(config: &mut Config, scope: &Scope) -> watch::Receiver<Arc<[ClusterSet]>> {
+    let (given, taken) = watch::channel(Arc::from(std::mem::take(&mut config.cluster_sets)));
+    scope.spawn_background(follow_cluster_sets(config.file.clone(), given));
+    taken
+}
+
+async fn follow_cluster_sets(path: PathBuf, given: watch::Sender<Arc<[ClusterSet]>>) {
+    let (contents, at) = (read_config(&path).unwrap_or_default(), path.clone());
+    let take = move |bytes: Vec<u8>| {
+        let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
+        let sets = config::cluster_sets_of(&text, &at).map_err(|error| error_chain(&error).to_string())?;
+        given.send_replace(sets.into());
+        Ok(())
+    };
+    follow(ReloadedFile::ClusterSets, path, contents, read_config, take).await;
+}
+
 fn read_config(path: &Path) -> Result<Vec<u8>, KeyError> {
     let text = daemon::config::read(path).map_err(|error| {
         KeyError::new(
-            "admin.tcp",
+            "--config",
             path.display(),
             format!("in a file that can be read ({})", error_chain(&error)),
         )

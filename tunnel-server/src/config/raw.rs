@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::admin::RawAdmin;
 use super::audit_log::RawAudit;
+use super::cluster_sets::RawClusterSet;
 use super::clusters::RawCluster;
 use super::directory::RawDirectory;
 use super::egress::RawEgress;
@@ -65,6 +66,10 @@ pub(super) struct RawConfig {
     /// Rules for some clusters. The first entry that matches a cluster applies.
     #[cfg_attr(test, schemars(length(min = 0, max = super::NAMES_MAX), extend("default" = [])))]
     pub(super) clusters: Option<Vec<RawCluster>>,
+    /// Sets of clusters that are read together, under /clustersets/NAME. The set `global` of all clusters is always there.
+    /// Changes take effect without a restart.
+    #[cfg_attr(test, schemars(length(min = 0, max = super::NAMES_MAX), extend("default" = [])))]
+    pub(super) cluster_sets: Option<Vec<RawClusterSet>>,
     /// The waiting of requests for a cluster whose link is dark.
     pub(super) parking: Option<RawParking>,
     /// The resumption of watches that lost their tunnel.

@@ -41,8 +41,9 @@ pub(crate) struct ConnectionWaits(Mutex<Vec<(ClusterId, Instant)>>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ParkWait<'a> {
     timeout: ParkTimeout,
-    /// The waits of its connection. `None` for a repeated request, which waits independently of them.
+    /// The waits of its connection. `None` for a request that waits independently of them.
     waits: Option<&'a ConnectionWaits>,
+    is_repeated: bool,
 }
 
 /// The header `Tombolo-Park-Limit` is not one number of seconds up to the server's limit for callers.
@@ -74,7 +75,7 @@ impl ParkTimeout {
                 seconds.ok_or(NotAParkLimit(parking.caller_limit))?
             }
         };
-        let own = query.and_then(own_timeout).map(|own| own - (own / 4).min(ANSWER_TIME_MAX));
+        let own = query.and_then(time_to_answer);
         Ok(Self { limit, ends: own.and_then(|own| now.checked_add(own)) })
     }
 
@@ -93,22 +94,27 @@ impl ParkTimeout {
 impl<'a> ParkWait<'a> {
     /// The wait of a request on a connection with these `waits`.
     pub(crate) fn new(timeout: ParkTimeout, waits: &'a ConnectionWaits) -> Self {
-        Self { timeout, waits: Some(waits) }
+        Self { timeout, waits: Some(waits), is_repeated: false }
     }
 
     /// The wait of a request whose cluster was waited for already.
     pub(crate) fn none() -> Self {
-        Self { timeout: ParkTimeout { limit: Duration::ZERO, ends: None }, waits: None }
+        Self { timeout: ParkTimeout { limit: Duration::ZERO, ends: None }, waits: None, is_repeated: true }
+    }
+
+    /// No wait at all: a cluster that is away now is away.
+    pub(crate) fn never() -> Self {
+        Self { timeout: ParkTimeout { limit: Duration::ZERO, ends: None }, waits: None, is_repeated: false }
     }
 
     /// The wait of a repeated request: as long as the caller's timeout allows, whatever was waited before.
     pub(crate) fn repeated(self) -> Self {
-        Self { waits: None, ..self }
+        Self { waits: None, is_repeated: true, ..self }
     }
 
     /// Returns true if the request is repeated.
     pub(crate) fn is_repeated(self) -> bool {
-        self.waits.is_none()
+        self.is_repeated
     }
 
     /// The end of a wait for `cluster` that begins at `now`.
@@ -153,6 +159,11 @@ impl ConnectionWaits {
 /// `--request-timeout`. A malformed one is left to the API server.
 fn own_timeout(query: &str) -> Option<Duration> {
     own_timeouts(query).min()
+}
+
+/// The time within which a caller can still read an answer, by its own timeouts.
+pub(crate) fn time_to_answer(query: &str) -> Option<Duration> {
+    own_timeout(query).map(|own| own - (own / 4).min(ANSWER_TIME_MAX))
 }
 
 /// The longest time that a caller gives the API server by its own timeouts.

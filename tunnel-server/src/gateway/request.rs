@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ::audit::FailureCause;
+use ::audit::{AuditError, FailureCause};
 use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use policy::ClusterFacts;
@@ -18,6 +18,7 @@ use tracing::{Span, debug, field};
 
 use super::audit::{self, AuditedBody, status_of};
 use super::body::{AnswerBody, passed, refused};
+use super::cluster_sets::AdmittedSetRead;
 use super::clusters;
 use super::connect::AdmittedDial;
 use super::connect_target::ConnectRequestError;
@@ -44,6 +45,8 @@ use crate::limits::{ExchangeKind, LimitExceeded};
 enum Admitted {
     /// `GET /clusters`, which this server answers itself.
     ClusterList,
+    /// A read of a cluster set, whose clusters are still to be permitted one by one.
+    SetRead(Box<AdmittedSetRead>),
     /// A request for a cluster.
     Exchange(Box<AdmittedExchange>),
     /// A connection to a target.
@@ -137,15 +140,19 @@ impl Gateway {
                 return self.begin(peer, *admitted, request).await;
             }
             Ok(Admitted::Dial(admitted)) => return self.dial(peer, *admitted, request).await,
+            Ok(Admitted::SetRead(admitted)) => {
+                slot.active().set_kind("list");
+                self.read_set(peer, &admitted, &request).await
+            }
             Ok(Admitted::ClusterList) => {
                 slot.active().set_kind("list");
-                Ok(())
+                Ok(clusters::list(&self.0.forwarding.registry, &self.0.policy.snapshot(), caller))
             }
             Err(refusal) => Err(refusal),
         };
         let refusal = answered_here.as_ref().err();
         audit::write_answered(&self.0.audit_log, &request, caller, peer, refusal).await?;
-        answered_here.map(|()| clusters::list(&self.0.forwarding.registry, &self.0.policy.snapshot(), caller))
+        answered_here
     }
 
     /// Authenticates the caller, unless too many logins of its source have failed.
@@ -230,6 +237,10 @@ impl Gateway {
                 .require_single_credential()
                 .map(|_| Admitted::ClusterList)
                 .map_err(Refusal::from),
+            ParsedRequest::ClusterSet(read) => {
+                let caller = authenticated.require_single_credential()?.clone();
+                Ok(Admitted::SetRead(Box::new(AdmittedSetRead { caller, assumed, read: *read })))
+            }
             ParsedRequest::Cluster(action) => {
                 let passes_through = shared.forwarding.impersonation_rules.pass_through(action.cluster());
                 let caller = match (passes_through, &assumed) {
@@ -275,6 +286,24 @@ impl Gateway {
     ) -> Result<Response<AnswerBody>, Refusal> {
         let AdmittedExchange { permit, exchange, options } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
+        let audited = self.record(peer, (permit, exchange), options.upgrade, &request).await?;
+        request.body().guard().set_audit_entry(audited.entry().clone());
+        let terminated = audited.entry().terminated();
+        // Both arms are cancel-safe: an exchange that is dropped is aborted.
+        tokio::select! {
+            served = self.forward(peer, audited, options, request) => served,
+            why = terminated => Err(why.into()),
+        }
+    }
+
+    /// Writes the intent of a permitted request to the audit log.
+    pub(super) async fn record<B>(
+        &self,
+        peer: &Peer,
+        (permit, exchange): (Permit, RunningExchange),
+        upgrade: Option<UpgradeProtocol>,
+        request: &Request<B>,
+    ) -> Result<Audited, AuditError> {
         let impersonation_rules = &self.0.forwarding.impersonation_rules;
         let asserted = match impersonation_rules.identity_for(
             permit.caller(),
@@ -284,15 +313,8 @@ impl Gateway {
             Ok(Identity::Assert(identity)) => Some(identity),
             Ok(Identity::PassThrough(_)) | Err(_) => None,
         };
-        let event = audit::request_intent(&permit, asserted, peer, options.upgrade, &request);
-        let audited = self.0.audit_log.write_intent((permit, exchange), event).await?;
-        request.body().guard().set_audit_entry(audited.entry().clone());
-        let terminated = audited.entry().terminated();
-        // Both arms are cancel-safe: an exchange that is dropped is aborted.
-        tokio::select! {
-            served = self.forward(peer, audited, options, request) => served,
-            why = terminated => Err(why.into()),
-        }
+        let event = audit::request_intent(&permit, asserted, peer, upgrade, request);
+        self.0.audit_log.write_intent((permit, exchange), event).await
     }
 
     /// Forwards an audited request to its cluster, within the limits and once the cluster is connected.

@@ -7,13 +7,14 @@ use ::audit::Log;
 use daemon::Scope;
 use daemon::metrics::requests::RequestMetrics;
 use policy::action::GatewayNames;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
+use super::cluster_sets::ClusterSets;
 use super::login_throttle::LoginThrottle;
 use super::refusal::RefusalCause;
 use super::watch::resources::WatchResources;
 use crate::authz::{Delegation, Policy};
-use crate::config::{self, LimitsConfig, PARKED_MAX, Parking};
+use crate::config::{self, ClusterSet, LimitsConfig, PARKED_MAX, Parking};
 use crate::dialing::{self, DialError, Dialer};
 use crate::exchanges::audit::AuditLog;
 use crate::exchanges::slow_readers::SlowReaders;
@@ -47,6 +48,8 @@ pub struct AccessControl {
     pub exchanges: ExchangeTable,
     /// The origins whose pages may make a browser send requests, such as `https://console.example`.
     pub browser_origins: Vec<String>,
+    /// The cluster sets, now and after each change of the configuration.
+    pub cluster_sets: watch::Receiver<Arc<[ClusterSet]>>,
 }
 
 /// The settings of the gateway.
@@ -80,6 +83,7 @@ pub(super) struct GatewayShared {
     pub(super) watches: WatchResources,
     pub(super) dials: Dialer,
     pub(super) audit_log: AuditLog,
+    pub(super) cluster_sets: ClusterSets,
 }
 
 impl Gateway {
@@ -102,6 +106,7 @@ impl Gateway {
             impersonation_rules,
             exchanges,
             browser_origins,
+            cluster_sets,
         } = access;
         describe_metrics();
         scope.spawn_background(exchanges.clone().enforce());
@@ -147,6 +152,7 @@ impl Gateway {
             watches: WatchResources::new(watches, drain_grace),
             dials,
             audit_log,
+            cluster_sets: ClusterSets::new(cluster_sets),
         }))
     }
 

@@ -40,6 +40,9 @@ pub enum LimitExceeded {
          (limits.caller.connections)"
     )]
     CallerConnections(usize),
+    /// Reads of cluster sets of one caller.
+    #[error("one caller may read {0} cluster sets at once: ask fewer, or try again in a second")]
+    CallerSetReads(usize),
     /// Long-running requests of all callers to one cluster.
     #[error("this cluster has {0} watches and logs open, which is the most: try again in a second")]
     ClusterWatches(usize),
@@ -120,6 +123,7 @@ limit_facts! {
     Self::CallerWatches(_) => "caller_watches", "CallerBusy";
     Self::CallerUpgrades(_) => "caller_upgrades", "CallerBusy";
     Self::CallerConnections(_) => "caller_connections", "CallerBusy";
+    Self::CallerSetReads(_) => "caller_set_reads", "CallerBusy";
     Self::EgressConnections(_) => "egress_connections", "CallerBusy";
     Self::PassthroughConnections(_) => "passthrough_connections", "CallerBusy";
     Self::PassthroughSource(_) => "passthrough_source", "CallerBusy";

@@ -220,6 +220,9 @@ impl CallerUsage {
         limits: &LimitsConfig,
         room: usize,
     ) -> Result<(), LimitExceeded> {
+        if kind == ExchangeKind::SetMember {
+            return Ok(());
+        }
         let most = limits.server.requests_per_caller();
         within(self.exchanges, most, LimitExceeded::CallerExchanges)?;
         let limits = &limits.caller;
@@ -227,7 +230,7 @@ impl CallerUsage {
             ExchangeKind::Request => (self.requests, LimitExceeded::CallerRequests(limits.requests)),
             ExchangeKind::Upgrade => (self.upgrades, LimitExceeded::CallerUpgrades(limits.upgrades)),
             // The entry point has limited them already.
-            ExchangeKind::EntryPoint => return Ok(()),
+            ExchangeKind::EntryPoint | ExchangeKind::SetMember => return Ok(()),
             ExchangeKind::Watch => {
                 let watches = self.watches.get(cluster).copied().unwrap_or_default();
                 (watches, LimitExceeded::CallerWatches(limits.watches_per_cluster))
@@ -237,21 +240,28 @@ impl CallerUsage {
     }
 
     fn add(&mut self, cluster: &ClusterId, kind: ExchangeKind) {
+        if kind == ExchangeKind::SetMember {
+            // The read as a whole is an exchange of its caller.
+            return;
+        }
         self.exchanges += 1;
         match kind {
             ExchangeKind::Request => self.requests += 1,
             ExchangeKind::Upgrade => self.upgrades += 1,
-            ExchangeKind::EntryPoint => {}
+            ExchangeKind::EntryPoint | ExchangeKind::SetMember => {}
             ExchangeKind::Watch => *self.watches.entry(cluster.clone()).or_default() += 1,
         }
     }
 
     fn subtract(&mut self, cluster: &ClusterId, kind: ExchangeKind) {
+        if kind == ExchangeKind::SetMember {
+            return;
+        }
         self.exchanges -= 1;
         match kind {
             ExchangeKind::Request => self.requests -= 1,
             ExchangeKind::Upgrade => self.upgrades -= 1,
-            ExchangeKind::EntryPoint => {}
+            ExchangeKind::EntryPoint | ExchangeKind::SetMember => {}
             ExchangeKind::Watch => {
                 if let Some(watches) = self.watches.get_mut(cluster) {
                     *watches -= 1;
@@ -273,7 +283,7 @@ impl ClusterUsage {
     fn may_begin(&self, kind: ExchangeKind, limits: &LimitsConfig) -> Result<(), LimitExceeded> {
         let limits = &limits.cluster;
         match kind {
-            ExchangeKind::Request | ExchangeKind::EntryPoint => Ok(()),
+            ExchangeKind::Request | ExchangeKind::EntryPoint | ExchangeKind::SetMember => Ok(()),
             ExchangeKind::Watch => within(self.watches, limits.watches, LimitExceeded::ClusterWatches),
             ExchangeKind::Upgrade => within(self.upgrades, limits.upgrades, LimitExceeded::ClusterUpgrades),
         }
@@ -282,7 +292,7 @@ impl ClusterUsage {
     fn add(&mut self, kind: ExchangeKind) {
         self.exchanges += 1;
         match kind {
-            ExchangeKind::Request | ExchangeKind::EntryPoint => {}
+            ExchangeKind::Request | ExchangeKind::EntryPoint | ExchangeKind::SetMember => {}
             ExchangeKind::Watch => self.watches += 1,
             ExchangeKind::Upgrade => self.upgrades += 1,
         }
@@ -291,7 +301,7 @@ impl ClusterUsage {
     fn subtract(&mut self, kind: ExchangeKind) {
         self.exchanges -= 1;
         match kind {
-            ExchangeKind::Request | ExchangeKind::EntryPoint => {}
+            ExchangeKind::Request | ExchangeKind::EntryPoint | ExchangeKind::SetMember => {}
             ExchangeKind::Watch => self.watches -= 1,
             ExchangeKind::Upgrade => self.upgrades -= 1,
         }

@@ -84,7 +84,7 @@ impl Limiter {
             ExchangeKind::Watch => (limits.watches_per_cluster, UsageKind::Watches, Some(cluster)),
             ExchangeKind::Upgrade => (limits.upgrades, UsageKind::Upgrades, None),
             // The entry point has limited them already.
-            ExchangeKind::EntryPoint => return usize::MAX,
+            ExchangeKind::EntryPoint | ExchangeKind::SetMember => return usize::MAX,
         };
         let elsewhere = self.elsewhere();
         if elsewhere.is_silent() {

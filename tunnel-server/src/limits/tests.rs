@@ -213,6 +213,32 @@ fn only_idle_callers_are_forgotten() {
 }
 
 #[test]
+fn reads_of_cluster_sets_are_limited_for_each_caller_and_return_with_their_guards() {
+    let limiter = Limiter::new(LIMITS);
+    let (ann, bob) = (Caller::for_test("ann", &[]), Caller::for_test("bob", &[]));
+    let mut guards: Vec<_> = (0..SET_READS_MAX).map(|_| limiter.enter_set_read(&ann).ok().unwrap()).collect();
+    let beyond = limiter.enter_set_read(&ann).err();
+    assert_eq!(beyond, Some(LimitExceeded::CallerSetReads(SET_READS_MAX)));
+    assert!(limiter.enter_set_read(&bob).is_ok(), "others are not concerned");
+    guards.pop();
+    assert!(limiter.enter_set_read(&ann).is_ok());
+}
+
+#[test]
+fn a_part_of_a_set_read_takes_a_seat_of_its_cluster_and_counts_for_nobody() {
+    let limiter = Limiter::new(LIMITS);
+    let cluster = |number| format!("edge-{number}").parse().unwrap();
+    let ann = Caller::for_test("ann", &[]);
+    let parts: Vec<_> = (0..200)
+        .map(|number| limiter.admit(&ann, &cluster(number), ExchangeKind::SetMember).ok().unwrap())
+        .collect();
+    let most = limiter.lock().most();
+    assert_eq!((most.caller_exchanges, most.caller_requests), (0, 0));
+    drop(parts);
+    assert_eq!(limiter.lock().len().1, 0, "nothing is kept about a cluster");
+}
+
+#[test]
 fn every_limit_has_a_name_that_is_reported_from_the_start() {
     let limits = [
         LimitExceeded::SourceFailures(1),
@@ -222,6 +248,7 @@ fn every_limit_has_a_name_that_is_reported_from_the_start() {
         LimitExceeded::CallerWatches(1),
         LimitExceeded::CallerUpgrades(1),
         LimitExceeded::CallerConnections(1),
+        LimitExceeded::CallerSetReads(1),
         LimitExceeded::EgressConnections(1),
         LimitExceeded::PassthroughConnections(1),
         LimitExceeded::PassthroughSource(1),

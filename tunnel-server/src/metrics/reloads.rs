@@ -18,6 +18,8 @@ text_enum! {
         TrustBundle = "trust_bundle",
         /// The part of the configuration that lists administrators.
         Admins = "admins",
+        /// The part of the configuration that lists cluster sets.
+        ClusterSets = "cluster_sets",
         /// The certificate of the server and its key.
         ServerCertificate = "server_certificate",
         /// The certificate of the proxy for dial tokens and its key.

@@ -8,6 +8,7 @@ use super::encode;
 use super::facts::RetryAfter;
 use super::reasons::Refusal;
 use super::status::Status;
+use crate::gateway::cluster_sets::ClusterCauses;
 
 impl Refusal {
     /// The `kind` of the answer's object.
@@ -60,6 +61,11 @@ impl Refusal {
         response
     }
 
+    /// The clusters that the `Status` names one by one.
+    fn clusters(&self) -> Option<&ClusterCauses> {
+        if let Self::ClusterSet(error) = self { error.causes() } else { None }
+    }
+
     fn object(&self) -> Status {
         let facts = self.facts();
         let message = match facts.advice {
@@ -74,5 +80,6 @@ impl Refusal {
             message,
             after.map(|after| after.as_secs()),
         )
+        .with_clusters(self.clusters())
     }
 }

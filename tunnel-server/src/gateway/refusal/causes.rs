@@ -56,6 +56,14 @@ text_enum! {
         CallerTooFast = "CallerTooFast",
         ClusterFull = "ClusterFull",
         NotRecorded = "NotRecorded",
+        ClusterSetUnknown = "ClusterSetUnknown",
+        NotAcceptable = "NotAcceptable",
+        ContinueRefused = "ContinueRefused",
+        ContinueExpired = "ContinueExpired",
+        NobodyAnswered = "NobodyAnswered",
+        PartialAnswer = "PartialAnswer",
+        InSeveralClusters = "InSeveralClusters",
+        InNoCluster = "InNoCluster",
         NotWatchedAgain = "NotWatchedAgain",
     }
 }

@@ -96,6 +96,8 @@ impl RefusalFacts {
             StatusCode::FORBIDDEN => "Forbidden",
             StatusCode::NOT_FOUND => "NotFound",
             StatusCode::GONE => "Expired",
+            StatusCode::CONFLICT => "Conflict",
+            StatusCode::NOT_ACCEPTABLE => "NotAcceptable",
             StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
             StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
             StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => "Timeout",

@@ -11,6 +11,7 @@ use crate::authz::{Forbidden, NotDelegated};
 use crate::dialing::DialError;
 use crate::exchanges::TerminationReason;
 use crate::forwarding::{ForwardError, NotAParkLimit};
+use crate::gateway::cluster_sets::ClusterSetError;
 use crate::gateway::connect_target::ConnectRequestError;
 use crate::gateway::cross_origin::check::CrossOriginError;
 use crate::identity::NotAuthenticated;
@@ -59,6 +60,9 @@ pub enum Refusal {
     /// The request was recorded, and has no acceptable answer of its cluster.
     #[error("{0}")]
     Forward(#[from] ForwardError),
+    /// A read of a cluster set has no answer.
+    #[error("{0}")]
+    ClusterSet(#[from] ClusterSetError),
     /// The gateway serves its largest number of requests.
     #[error("this gateway serves as many requests as it may: try again in a second")]
     Busy,

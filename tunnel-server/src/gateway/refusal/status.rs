@@ -1,8 +1,12 @@
 //! The `Status` (meta/v1) of a refusal, as it is written in JSON.
 
+use std::borrow::Cow;
+
 use proto::help::{BY_THE_GATEWAY, Reference};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+
+use crate::gateway::cluster_sets::ClusterCauses;
 
 /// The `Status` of one refusal, with its fields in the order of an API server's. It is written without a tree
 /// of values, because a flood of failed logins is answered one by one.
@@ -25,25 +29,37 @@ struct Nothing {}
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StatusDetails {
-    causes: [StatusCause; 1],
+    causes: Vec<StatusCause>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
 struct StatusCause {
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: CauseMessage,
+    /// The cluster of which the cause speaks, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
 }
 
 /// The maker of the answer, and the heading that explains the cause. kubectl shows a message of causes only with
 /// the reason `Invalid`, which no refusal has, so its one line stays short.
 #[derive(Debug)]
-struct CauseMessage(&'static str);
+enum CauseMessage {
+    OfGateway(&'static str),
+    /// What is to be said of one cluster.
+    OfCluster(String),
+}
 
 impl Serialize for CauseMessage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{BY_THE_GATEWAY}: see {}", Reference(self.0)))
+        match self {
+            Self::OfGateway(cause) => {
+                serializer.collect_str(&format_args!("{BY_THE_GATEWAY}: see {}", Reference(cause)))
+            }
+            Self::OfCluster(message) => serializer.serialize_str(message),
+        }
     }
 }
 
@@ -56,7 +72,8 @@ impl Status {
         message: String,
         retry_after_seconds: Option<u64>,
     ) -> Self {
-        let causes = [StatusCause { reason: cause, message: CauseMessage(cause) }];
+        let own = StatusCause { reason: cause.into(), message: CauseMessage::OfGateway(cause), field: None };
+        let causes = vec![own];
         Self {
             kind: "Status",
             api_version: "v1",
@@ -67,6 +84,17 @@ impl Status {
             details: StatusDetails { causes, retry_after_seconds },
             code,
         }
+    }
+
+    /// The same, and what is to be said of each of these clusters.
+    pub(super) fn with_clusters(mut self, clusters: Option<&ClusterCauses>) -> Self {
+        let named = clusters.into_iter().flat_map(ClusterCauses::iter);
+        self.details.causes.extend(named.map(|(cluster, reason, message)| StatusCause {
+            reason: reason.to_owned().into(),
+            message: CauseMessage::OfCluster(message.to_owned()),
+            field: Some(cluster.to_string()),
+        }));
+        self
     }
 
     pub(super) fn value(&self) -> Value {

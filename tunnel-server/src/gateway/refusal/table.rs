@@ -14,6 +14,7 @@ use crate::dialing::DialError;
 use crate::exchanges::TerminationReason;
 use crate::exchanges::audit::{end_reason, end_reason_of_code};
 use crate::forwarding::ForwardError;
+use crate::gateway::cluster_sets::ClusterSetError;
 use crate::gateway::connect_target::ConnectRequestError;
 use crate::identity::{NotAuthenticated, SubprotocolError};
 use crate::limits::LimitExceeded;
@@ -59,6 +60,7 @@ impl Refusal {
             Self::Upgrade(_) => refused(Cause::UpgradeRefused, StatusCode::BAD_REQUEST).closes_connection(),
             Self::ParkLimit(_) => refused(Cause::ParkLimitRefused, StatusCode::BAD_REQUEST),
             Self::Forward(error) => of_forwarding(error),
+            Self::ClusterSet(error) => of_cluster_set(error),
             Self::Busy => {
                 refused(Cause::GatewayBusy, StatusCode::TOO_MANY_REQUESTS).retry(RetryAfter::Header(SOON))
             }
@@ -104,6 +106,21 @@ fn of_forwarding(error: &ForwardError) -> RefusalFacts {
             failed(Cause::BrokenBody, StatusCode::BAD_REQUEST, EndReason::ClientCancel).closes_connection()
         }
         ForwardError::AuditFailed(_) => not_recorded(),
+    }
+}
+
+fn of_cluster_set(error: &ClusterSetError) -> RefusalFacts {
+    let facts = RefusalFacts::refused;
+    match error {
+        ClusterSetError::Unknown(_) => facts(Cause::ClusterSetUnknown, StatusCode::BAD_REQUEST),
+        ClusterSetError::NotAcceptable => facts(Cause::NotAcceptable, StatusCode::NOT_ACCEPTABLE),
+        ClusterSetError::ContinueRefused => facts(Cause::ContinueRefused, StatusCode::BAD_REQUEST),
+        // client-go lists anew after this status.
+        ClusterSetError::ContinueExpired => facts(Cause::ContinueExpired, StatusCode::GONE),
+        ClusterSetError::NobodyAnswered(_) => facts(Cause::NobodyAnswered, StatusCode::SERVICE_UNAVAILABLE),
+        ClusterSetError::Partial(_) => facts(Cause::PartialAnswer, StatusCode::GATEWAY_TIMEOUT),
+        ClusterSetError::InSeveral(_) => facts(Cause::InSeveralClusters, StatusCode::CONFLICT),
+        ClusterSetError::Absent => facts(Cause::InNoCluster, StatusCode::NOT_FOUND),
     }
 }
 
@@ -191,6 +208,7 @@ fn of_limit(limit: LimitExceeded) -> RefusalFacts {
         | LimitExceeded::CallerWatches(_)
         | LimitExceeded::CallerUpgrades(_)
         | LimitExceeded::CallerConnections(_)
+        | LimitExceeded::CallerSetReads(_)
         | LimitExceeded::EgressConnections(_)
         | LimitExceeded::PassthroughConnections(_)
         | LimitExceeded::PassthroughSource(_)
@@ -246,7 +264,9 @@ fn of_abort(code: AbortCode) -> RefusalFacts {
 
 fn status_of_action(fault: &ActionError) -> StatusCode {
     match fault {
-        ActionError::Method(_) | ActionError::ListOnlyGet => StatusCode::METHOD_NOT_ALLOWED,
+        ActionError::Method(_) | ActionError::ListOnlyGet | ActionError::SetOnlyRead => {
+            StatusCode::METHOD_NOT_ALLOWED
+        }
         ActionError::TooLong => StatusCode::URI_TOO_LONG,
         ActionError::NotAClusterPath => StatusCode::NOT_FOUND,
         ActionError::ForeignHost | ActionError::TwiceNamed(_) | ActionError::OtherConnection => {
@@ -268,6 +288,12 @@ fn status_of_action(fault: &ActionError) -> StatusCode {
         | ActionError::HostsDisagree
         | ActionError::NotAHost
         | ActionError::NotAClusterName
+        | ActionError::NotOfASet
+        | ActionError::NotASetName
+        | ActionError::ClusterSelector(_)
+        | ActionError::Twice(_)
+        | ActionError::NotANumber(_)
+        | ActionError::SetVersion
         | ActionError::UpgradeNotHere => StatusCode::BAD_REQUEST,
     }
 }

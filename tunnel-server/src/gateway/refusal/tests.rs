@@ -19,6 +19,7 @@ use crate::dialing::DialError;
 use crate::exchanges::TerminationReason;
 use crate::forwarding::ForwardError;
 use crate::forwarding::park_timeout::{PARK_LIMIT, ParkTimeout};
+use crate::gateway::cluster_sets::{ClusterCauses, ClusterSetError};
 use crate::gateway::cross_origin::check::CrossOriginError;
 use crate::identity::{Method, NotAuthenticated};
 use crate::limits::LimitExceeded;
@@ -59,6 +60,7 @@ fn every_abort_code_and_every_limit_has_a_listed_cause() {
         LimitExceeded::CallerExchanges(1),
         LimitExceeded::CallerRequests(1),
         LimitExceeded::CallerRate(1),
+        LimitExceeded::CallerSetReads(1),
         LimitExceeded::ClusterWatches(1),
         LimitExceeded::ClusterQueue,
     ] {
@@ -161,6 +163,14 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
         RefusalCause::CallerTooFast => LimitExceeded::CallerRate(1).into(),
         RefusalCause::ClusterFull => LimitExceeded::ClusterQueue.into(),
         RefusalCause::NotRecorded => AuditError::Closed.into(),
+        RefusalCause::ClusterSetUnknown => ClusterSetError::Unknown("x".to_owned()).into(),
+        RefusalCause::NotAcceptable => ClusterSetError::NotAcceptable.into(),
+        RefusalCause::ContinueRefused => ClusterSetError::ContinueRefused.into(),
+        RefusalCause::ContinueExpired => ClusterSetError::ContinueExpired.into(),
+        RefusalCause::NobodyAnswered => ClusterSetError::NobodyAnswered(ClusterCauses::default()).into(),
+        RefusalCause::PartialAnswer => ClusterSetError::Partial(ClusterCauses::default()).into(),
+        RefusalCause::InSeveralClusters => ClusterSetError::InSeveral(ClusterCauses::default()).into(),
+        RefusalCause::InNoCluster => ClusterSetError::Absent.into(),
         RefusalCause::NotWatchedAgain => Refusal::WatchNotResumed(cluster(), StatusCode::BAD_GATEWAY),
     })
 }

@@ -1,0 +1,130 @@
+//! The form of an answer, by the caller's `Accept`: JSON lists, metadata alone, or tables.
+
+use http::HeaderMap;
+use http::header::ACCEPT;
+use policy::action::SetReadKind;
+
+/// The form in which clusters are asked, and in which the answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Accepted {
+    /// Objects as JSON.
+    Json,
+    /// Their metadata alone.
+    MetadataList,
+    Metadata,
+    /// All groups and resources in one document.
+    AggregatedDiscovery,
+    /// A table, in its two versions.
+    TableV1,
+    TableV1beta1,
+}
+
+impl Accepted {
+    /// The first form among the caller's that this server can write. `None` if there is none.
+    pub(super) fn of(headers: &HeaderMap, kind: SetReadKind) -> Option<Self> {
+        let texts: Vec<&str> =
+            headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+        if texts.is_empty() || kind == SetReadKind::Document {
+            return Some(Self::Json);
+        }
+        let clauses = texts.iter().flat_map(|text| text.split(','));
+        let mut found = clauses.filter_map(|clause| Self::of_clause(clause, kind));
+        found.next()
+    }
+
+    fn of_clause(clause: &str, kind: SetReadKind) -> Option<Self> {
+        let mut parts = clause.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        if !matches!(media, "application/json" | "application/*" | "*/*") {
+            return None;
+        }
+        let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
+        let value = |name| parameters.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
+        let is_resource = kind == SetReadKind::List || kind == SetReadKind::Name;
+        match (value("as"), value("v"), value("g")) {
+            (None, _, _) => Some(Self::Json),
+            (Some("Table"), Some("v1"), Some("meta.k8s.io")) if is_resource => Some(Self::TableV1),
+            (Some("Table"), Some("v1beta1"), Some("meta.k8s.io")) if is_resource => Some(Self::TableV1beta1),
+            (Some("PartialObjectMetadataList"), Some("v1"), Some("meta.k8s.io"))
+                if kind == SetReadKind::List =>
+            {
+                Some(Self::MetadataList)
+            }
+            (Some("PartialObjectMetadata"), Some("v1"), Some("meta.k8s.io")) if kind == SetReadKind::Name => {
+                Some(Self::Metadata)
+            }
+            (Some("APIGroupDiscoveryList"), Some("v2"), Some("apidiscovery.k8s.io"))
+                if kind == SetReadKind::Discovery =>
+            {
+                Some(Self::AggregatedDiscovery)
+            }
+            _ => None,
+        }
+    }
+
+    /// The value of `Accept`, and of `Content-Type`.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::MetadataList => "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            Self::Metadata => "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+            Self::AggregatedDiscovery => {
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            }
+            Self::TableV1 => "application/json;as=Table;v=v1;g=meta.k8s.io",
+            Self::TableV1beta1 => "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+        }
+    }
+
+    pub(super) fn is_table(self) -> bool {
+        matches!(self, Self::TableV1 | Self::TableV1beta1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_form_that_is_written_here_is_taken() {
+        const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        const DISCOVERY: &str =
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+        for (accept, kind, form) in [
+            (None, SetReadKind::List, Some(Accepted::Json)),
+            (Some(KUBECTL), SetReadKind::List, Some(Accepted::TableV1)),
+            (Some(KUBECTL), SetReadKind::Name, Some(Accepted::TableV1)),
+            (Some(KUBECTL), SetReadKind::Discovery, Some(Accepted::Json)),
+            (Some(DISCOVERY), SetReadKind::Discovery, Some(Accepted::AggregatedDiscovery)),
+            (Some(DISCOVERY), SetReadKind::List, Some(Accepted::Json)),
+            (
+                Some("application/vnd.kubernetes.protobuf, application/json"),
+                SetReadKind::List,
+                Some(Accepted::Json),
+            ),
+            (Some("application/vnd.kubernetes.protobuf"), SetReadKind::List, None),
+            (
+                Some("application/json;as=APIGroupDiscoveryList;v=v2beta1;g=apidiscovery.k8s.io"),
+                SetReadKind::Discovery,
+                None,
+            ),
+            (
+                Some("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io, application/json"),
+                SetReadKind::List,
+                Some(Accepted::MetadataList),
+            ),
+            (Some("text/html, */*;q=0.1"), SetReadKind::List, Some(Accepted::Json)),
+            (
+                Some("application/com.github.proto-openapi.spec.v2@v1.0+protobuf"),
+                SetReadKind::Document,
+                Some(Accepted::Json),
+            ),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(accept) = accept {
+                headers.insert(ACCEPT, accept.parse().unwrap());
+            }
+            assert_eq!(Accepted::of(&headers, kind), form, "{accept:?} {kind:?}");
+        }
+    }
+}

@@ -232,9 +232,7 @@ fn validate(
     let admin = admin::admin(admin.unwrap_or_default(), flags, directory)?;
     let egress = egress::egress(egress.unwrap_or_default(), directory)?;
     let passthrough = passthrough::passthrough(passthrough, &gateway, &certificate, &egress)?;
-    let (trust_bundle_file, trust_bundle) =
-        tls::bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
-    let enrollment = enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
+    let bundle = tls::bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
     let server_id = tls::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
     let (policy_file, delegation) = policy_file::policy(policy.unwrap_or_default(), directory)?;
     let etcd = directory::etcd(records, &trust_domain, directory)?;
@@ -242,17 +240,17 @@ fn validate(
     Ok(Config {
         file: path.to_owned(),
         audit: audit_log::audit(audit.unwrap_or_default(), &server_id, &common.state_dir, directory)?,
+        enrollment: enrollment::enrollment(enrollment, &trust_domain, &bundle.1, directory)?,
         server_id,
         trust_domain,
         certificate,
         client_roots: client_roots(&gateway, &tunnel, &admin, &egress, peering.as_ref())?,
-        trust_bundle_file,
-        trust_bundle,
+        trust_bundle_file: bundle.0,
+        trust_bundle: bundle.1,
         etcd,
         peering,
         gateway,
         tunnel,
-        enrollment,
         vip: vip::vip(vip, &egress, passthrough.as_ref(), directory)?,
         egress,
         passthrough,

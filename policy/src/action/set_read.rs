@@ -182,7 +182,18 @@ impl SetReadKind {
         match verb {
             Verb::List => Ok(Self::List),
             Verb::Get if is_answered && !verb::is_long_running(verb, object) => Ok(Self::Name),
-            _ => Err(ActionError::SetOnlyRead),
+            Verb::Get
+            | Verb::Watch
+            | Verb::Create
+            | Verb::Update
+            | Verb::Patch
+            | Verb::Delete
+            | Verb::DeleteCollection
+            | Verb::Connect
+            | Verb::Options
+            | Verb::Head
+            | Verb::Post
+            | Verb::Put => Err(ActionError::SetOnlyRead),
         }
     }
 

@@ -46,7 +46,7 @@ struct Fleet {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn six_clusters_are_read_as_one_and_whoever_is_missing_is_named() {
+async fn six_clusters_are_read_as_one_and_the_missing_are_named() {
     let fleet = Fleet::start().await;
     fleet.of(HANGING).pause_apiserver().expect("a signal");
 

@@ -40,7 +40,7 @@ struct RawSelector {
     /// Labels that a cluster has with these values.
     #[cfg_attr(test, schemars(extend("default" = {})))]
     match_labels: Option<BTreeMap<String, String>>,
-    /// Further conditions on labels.
+    /// Further conditions on the labels of a cluster.
     #[cfg_attr(test, schemars(extend("default" = [])))]
     match_expressions: Option<Vec<RawRequirement>>,
 }

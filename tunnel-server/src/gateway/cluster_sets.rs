@@ -17,6 +17,7 @@ mod outcome;
 mod pages;
 mod question;
 mod report;
+pub(super) mod resources;
 mod room;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,6 @@ use policy::ClusterFacts;
 use policy::action::{SetRead, SetReadKind};
 use proto::ClusterId;
 use proto::wire::Assert;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::body::AnswerBody;
@@ -36,16 +36,14 @@ use super::guarded_body::CallerBody;
 use super::peer::Peer;
 use super::refusal::Refusal;
 use super::state::Gateway;
-use crate::config::ClusterSet;
 use crate::forwarding::park_timeout::time_to_answer;
 use crate::identity::Caller;
 use accepted::Accepted;
-use continue_token::{Position, TokenKey};
+use continue_token::Position;
 use outcome::Member;
 use pages::{Page, Pages};
 use question::{Answered, Question};
 use report::Report;
-use room::Room;
 
 pub(super) use error::ClusterCauses;
 pub use error::ClusterSetError;
@@ -65,24 +63,11 @@ const CLUSTERS_HEADER: &str = "tombolo-clusters";
 /// The header by which a caller refuses an answer that is not of all clusters: `refuse`.
 const PARTIAL_HEADER: &str = "tombolo-partial";
 
-/// The state of all reads of cluster sets.
-pub(super) struct ClusterSets {
-    sets: watch::Receiver<Arc<[ClusterSet]>>,
-    tokens: TokenKey,
-    room: Room,
-}
-
 /// A read of a cluster set by a caller who is authenticated. Each cluster still needs a permit.
 pub(super) struct AdmittedSetRead {
     pub(super) caller: Caller,
     pub(super) assumed: Option<Assert>,
     pub(super) read: SetRead,
-}
-
-impl ClusterSets {
-    pub(super) fn new(sets: watch::Receiver<Arc<[ClusterSet]>>) -> Self {
-        Self { sets, tokens: TokenKey::generate(), room: Room::default() }
-    }
 }
 
 impl Gateway {

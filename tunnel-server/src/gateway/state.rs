@@ -9,7 +9,7 @@ use daemon::metrics::requests::RequestMetrics;
 use policy::action::GatewayNames;
 use tokio::sync::{Semaphore, watch};
 
-use super::cluster_sets::ClusterSets;
+use super::cluster_sets::resources::ClusterSets;
 use super::login_throttle::LoginThrottle;
 use super::refusal::RefusalCause;
 use super::watch::resources::WatchResources;

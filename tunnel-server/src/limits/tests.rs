@@ -213,7 +213,7 @@ fn only_idle_callers_are_forgotten() {
 }
 
 #[test]
-fn reads_of_cluster_sets_are_limited_for_each_caller_and_return_with_their_guards() {
+fn a_caller_has_as_many_reads_of_sets_as_it_may_and_not_one_more() {
     let limiter = Limiter::new(LIMITS);
     let (ann, bob) = (Caller::for_test("ann", &[]), Caller::for_test("bob", &[]));
     let mut guards: Vec<_> = (0..SET_READS_MAX).map(|_| limiter.enter_set_read(&ann).ok().unwrap()).collect();
@@ -225,7 +225,7 @@ fn reads_of_cluster_sets_are_limited_for_each_caller_and_return_with_their_guard
 }
 
 #[test]
-fn a_part_of_a_set_read_takes_a_seat_of_its_cluster_and_counts_for_nobody() {
+fn a_part_of_a_set_read_takes_a_seat_and_counts_for_no_caller() {
     let limiter = Limiter::new(LIMITS);
     let cluster = |number| format!("edge-{number}").parse().unwrap();
     let ann = Caller::for_test("ann", &[]);

@@ -7,9 +7,9 @@ use policy::action::SetReadKind;
 /// The form in which clusters are asked, and in which the answer is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Accepted {
-    /// Objects as JSON.
+    /// Objects in JSON, whole as they are.
     Json,
-    /// Their metadata alone.
+    /// The metadata of objects alone.
     MetadataList,
     Metadata,
     /// All groups and resources in one document.

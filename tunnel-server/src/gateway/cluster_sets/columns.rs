@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The first column.
+/// The name of the first column.
 const CLUSTER: &str = "Cluster";
 
 /// One column of a `Table` (meta/v1).

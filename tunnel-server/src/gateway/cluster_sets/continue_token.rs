@@ -34,7 +34,7 @@ pub(super) struct Position {
 }
 
 impl TokenKey {
-    /// Makes a key.
+    /// Makes the key of a process.
     ///
     /// # Panics
     /// If the system has no random numbers.

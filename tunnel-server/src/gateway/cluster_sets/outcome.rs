@@ -4,8 +4,6 @@ use std::time::SystemTime;
 
 use proto::ClusterId;
 
-use crate::gateway::refusal::Refusal;
-
 /// One cluster that was asked, and its outcome.
 #[derive(Debug)]
 pub(super) struct Member<T> {
@@ -18,9 +16,9 @@ pub(super) struct Member<T> {
 /// The outcome of asking one cluster.
 #[derive(Debug)]
 pub(super) enum Outcome<T> {
-    /// It has answered.
+    /// The cluster has answered with this.
     Fresh(T),
-    /// It has answered that it has no such resource or object.
+    /// The cluster has answered that it has no such resource or object.
     Absent,
     /// There is no answer of it.
     Failed(Failure),
@@ -29,9 +27,9 @@ pub(super) enum Outcome<T> {
 /// The reason why there is no answer of a cluster, as a request to this cluster alone would say it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// The word for programs.
+    /// The word of the failure for programs.
     pub(super) reason: String,
-    /// The sentence for people.
+    /// The sentence of the failure for people.
     pub(super) message: String,
 }
 
@@ -52,11 +50,5 @@ impl<T> Outcome<T> {
 impl<T> Member<T> {
     pub(super) fn new(cluster: ClusterId, outcome: Outcome<T>) -> Self {
         Self { cluster, as_of: SystemTime::now(), outcome }
-    }
-}
-
-impl From<&Refusal> for Failure {
-    fn from(refusal: &Refusal) -> Self {
-        Self { reason: refusal.cause().to_owned(), message: refusal.to_string() }
     }
 }

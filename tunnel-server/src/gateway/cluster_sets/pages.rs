@@ -46,7 +46,7 @@ pub(super) async fn all<T, F>(clusters: &[ClusterId], ask: impl Fn(usize, Cluste
 where
     F: Future<Output = Outcome<T>>,
 {
-    let asked = clusters.to_vec().into_iter().enumerate().map(|(number, cluster)| {
+    let asked = clusters.iter().cloned().enumerate().map(|(number, cluster)| {
         let asked = ask(number, cluster.clone());
         async { Member::new(cluster, asked.await) }
     });
@@ -61,7 +61,7 @@ pub(super) async fn first<T, F>(
 where
     F: Future<Output = Outcome<T>>,
 {
-    let asked = clusters.to_vec().into_iter().enumerate().map(|(number, cluster)| {
+    let asked = clusters.iter().cloned().enumerate().map(|(number, cluster)| {
         let asked = ask(number, cluster.clone());
         async { Member::new(cluster, asked.await) }
     });

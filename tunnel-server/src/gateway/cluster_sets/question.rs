@@ -75,11 +75,11 @@ impl Question<'_> {
         }
         let action = match self.read.action(cluster.clone(), limit, token.as_deref()) {
             Ok(action) => action,
-            Err(error) => return Outcome::Failed(Failure::from(&Refusal::from(error))),
+            Err(error) => return Outcome::Failed(failure(&Refusal::from(error))),
         };
         match timeout_at(deadline, self.answer(number, action)).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(refusal)) => Outcome::Failed(Failure::from(&refusal)),
+            Ok(Err(refusal)) => Outcome::Failed(failure(&refusal)),
             Err(_) => Outcome::failed("Timeout", format!("cluster {cluster} has not answered in time")),
         }
     }
@@ -177,6 +177,11 @@ impl Question<'_> {
     }
 }
 
+/// The failure of a cluster whose request alone would be refused so.
+fn failure(refusal: &Refusal) -> Failure {
+    Failure { reason: refusal.cause().to_owned(), message: refusal.to_string() }
+}
+
 /// The audit ID of one question: that of the read with a number, so that both logs are found together.
 fn numbered(id: &str, number: usize) -> String {
     let suffix = format!(".{number}");
@@ -192,8 +197,8 @@ fn numbered(id: &str, number: usize) -> String {
 
 fn no_room<T>(cluster: &ClusterId, full: NoRoom) -> Outcome<T> {
     let reason = match full {
-        NoRoom::OfCluster | NoRoom::OfRead => "TooLarge",
-        NoRoom::OfAll => "GatewayBusy",
+        NoRoom::Cluster | NoRoom::Read => "TooLarge",
+        NoRoom::Server => "GatewayBusy",
     };
     Outcome::failed(reason, format!("cluster {cluster}: {full}"))
 }

@@ -1,4 +1,4 @@
-//! Who has answered and who has not, as the header, the warnings and the body say it alike.
+//! Says which clusters have answered: the header, the warnings and the body say it alike.
 
 use std::time::SystemTime;
 

@@ -28,11 +28,11 @@ pub(super) struct ReadRoom {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoRoom {
     #[error("its answer has more than {max} MiB: ask for pages (limit), or for fewer objects", max = CLUSTER_BYTES_MAX >> 20)]
-    OfCluster,
+    Cluster,
     #[error("the answers of all clusters have more than {max} MiB: ask for pages (limit), or for fewer objects", max = READ_BYTES_MAX >> 20)]
-    OfRead,
+    Read,
     #[error("this server holds as many answers for cluster sets as it may: try again in a second")]
-    OfAll,
+    Server,
 }
 
 impl Default for Room {
@@ -55,14 +55,14 @@ impl ReadRoom {
     /// [`NoRoom`]
     pub(super) fn take(&self, has: usize, more: usize) -> Result<(), NoRoom> {
         if has.saturating_add(more) > CLUSTER_BYTES_MAX {
-            return Err(NoRoom::OfCluster);
+            return Err(NoRoom::Cluster);
         }
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.0.saturating_add(more) > READ_BYTES_MAX {
-            return Err(NoRoom::OfRead);
+            return Err(NoRoom::Read);
         }
-        let permits = u32::try_from(more).map_err(|_| NoRoom::OfAll)?;
-        let permit = Arc::clone(&self.all).try_acquire_many_owned(permits).map_err(|_| NoRoom::OfAll)?;
+        let permits = u32::try_from(more).map_err(|_| NoRoom::Server)?;
+        let permit = Arc::clone(&self.all).try_acquire_many_owned(permits).map_err(|_| NoRoom::Server)?;
         taken.0 += more;
         match &mut taken.1 {
             Some(all) => all.merge(permit),
@@ -81,11 +81,11 @@ mod tests {
         let room = Room::default();
         let first = room.of_read();
         assert_eq!(first.take(0, CLUSTER_BYTES_MAX), Ok(()));
-        assert_eq!(first.take(CLUSTER_BYTES_MAX, 1), Err(NoRoom::OfCluster));
+        assert_eq!(first.take(CLUSTER_BYTES_MAX, 1), Err(NoRoom::Cluster));
         for _ in 1..READ_BYTES_MAX / CLUSTER_BYTES_MAX {
             assert_eq!(first.take(0, CLUSTER_BYTES_MAX), Ok(()));
         }
-        assert_eq!(first.take(0, 1), Err(NoRoom::OfRead));
+        assert_eq!(first.take(0, 1), Err(NoRoom::Read));
         let others: Vec<ReadRoom> = (1..ALL_BYTES_MAX / READ_BYTES_MAX).map(|_| room.of_read()).collect();
         for other in &others {
             for _ in 0..READ_BYTES_MAX / CLUSTER_BYTES_MAX {
@@ -93,7 +93,7 @@ mod tests {
             }
         }
         let late = room.of_read();
-        assert_eq!(late.take(0, 1), Err(NoRoom::OfAll));
+        assert_eq!(late.take(0, 1), Err(NoRoom::Server));
         drop(first);
         assert_eq!(late.take(0, 1), Ok(()));
     }

@@ -48,7 +48,7 @@ struct StatusCause {
 #[derive(Debug)]
 enum CauseMessage {
     OfGateway(&'static str),
-    /// What is to be said of one cluster.
+    /// The sentence about one cluster.
     OfCluster(String),
 }
 

@@ -38,9 +38,9 @@ impl Random {
 }
 
 /// The number of objects of each cluster.
-type Fleet = BTreeMap<ClusterId, u64>;
+type Sizes = BTreeMap<ClusterId, u64>;
 
-fn fleet(random: &mut Random) -> Fleet {
+fn fleet(random: &mut Random) -> Sizes {
     let clusters = 1 + random.below(60);
     let name = |number| format!("c{number:03}").parse().unwrap();
     (0..clusters)
@@ -58,7 +58,7 @@ fn answer(cluster: &ClusterId, count: u64, limit: Option<u64>, token: Option<Str
 
 /// Reads all pages. Returns every object, the clusters that were named as failed, and the size of each page.
 fn read_all(
-    fleet: &Fleet,
+    fleet: &Sizes,
     limit: Option<u64>,
     random: &RefCell<Random>,
     failing: u64,

@@ -91,6 +91,11 @@ impl ClientNetwork {
         self.runtime.run(read).await.map(drop).map_err(|error: io::Error| error.kind())
     }
 
+    /// The network, for programs that run in it.
+    pub fn network(&self) -> &NetworkNamespace {
+        &self.network
+    }
+
     /// kubectl here, with the cluster's own kubeconfig.
     pub fn kubectl(&self, cluster: &EdgeCluster) -> Kubectl {
         let kubectl = cluster.admin().with_home(self.home.path()).limit(SOON);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::kube::assets::Assets;
 use crate::kube::controllers::Controllers;
@@ -15,11 +16,14 @@ use crate::kube::{ClusterOptions, EdgeCluster};
 use crate::network::NetworkError;
 use crate::node::{self, NodeUnavailable};
 
+pub mod agents;
+pub mod cloud_line;
 mod host_node;
 mod images;
 mod site_network;
 mod storage;
 pub mod tenant;
+pub mod worker;
 
 pub use host_node::HostNode;
 pub use site_network::{SiteMachine, SiteNetwork};
@@ -40,6 +44,9 @@ const FIRST_MACHINE: u8 = 101;
 /// The limit for one kubectl. Builds of other tests may run beside.
 pub const KUBECTL_MAX: Duration = Duration::from_secs(120);
 
+/// Held by the only host cluster of a process. The kubelets and runtimes of one have half of the inotify instances that a user may have.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
 /// A control plane with its controllers, and three nodes. All of it ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
@@ -56,6 +63,7 @@ pub struct HostCluster {
     /// The network of all machines. The control plane is at its first address.
     pub network: SiteNetwork,
     machines: u8,
+    _alone: MutexGuard<'static, ()>,
 }
 
 /// This machine can have no host cluster.
@@ -70,7 +78,8 @@ pub enum HostUnavailable {
 }
 
 impl HostCluster {
-    /// Starts one, with all images of a control plane on each node, and with volumes of [`STORAGE_CLASS`].
+    /// Starts one, with all images of a control plane on each node, and with volumes of [`STORAGE_CLASS`]. It waits until no other one is in
+    /// this process.
     ///
     /// # Errors
     /// [`HostUnavailable`], where that is not possible.
@@ -78,6 +87,7 @@ impl HostCluster {
     /// # Panics
     /// If something does not start.
     pub async fn start() -> Result<Self, HostUnavailable> {
+        let alone = ALONE.lock().await;
         let node_assets = node::assets()?;
         let assets = Assets::find().map_err(NodeUnavailable::from)?;
         let network = SiteNetwork::new().await?;
@@ -103,7 +113,7 @@ impl HostCluster {
             .map(|(number, machine)| HostNode::start(&edge, &node_assets, &images, machine, number));
         let nodes: Vec<_> = join_all(nodes).await;
         let admin = edge.admin().limit(KUBECTL_MAX);
-        let cluster = Self { nodes, admin, controllers, edge, network, machines: 0 };
+        let cluster = Self { nodes, admin, controllers, edge, network, machines: 0, _alone: alone };
         storage::provide(&cluster).await;
         Ok(cluster)
     }

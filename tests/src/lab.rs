@@ -19,6 +19,7 @@ mod site;
 
 pub use linksim::{Linksim, LinksimError};
 pub use namespace_runtime::NamespaceRuntime;
+pub(crate) use site::masquerade;
 pub use site::{POD, Site, SiteError, Uplink};
 
 /// The server's address in the cloud, as agents dial it (RFC 5737: for documentation).

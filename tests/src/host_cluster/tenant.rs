@@ -22,6 +22,7 @@ use crate::dial::{config, dial};
 use crate::kube::assets;
 use crate::kube::kubectl::Kubectl;
 use crate::lb_cluster::command::Ended;
+use crate::lb_cluster::until;
 use crate::pki::Issued;
 use crate::process::Invocation;
 
@@ -35,6 +36,8 @@ pub struct Tenant {
     pub name: String,
     /// A kubectl of the tenant's administrator, beside the host cluster's API server.
     pub admin: Kubectl,
+    /// The kubeconfig of the tenant's administrator.
+    pub kubeconfig: PathBuf,
     /// The time from the command to a control plane that is ready.
     pub created_in: Duration,
 }
@@ -127,9 +130,9 @@ impl Tenant {
         assert!(printed.is_done, "{}", printed.said);
         let kubeconfig = host.edge.directory().join(format!("{name}.conf"));
         fs::write(&kubeconfig, &printed.out).expect("a file");
-        let admin = host.admin.clone().with_kubeconfig(kubeconfig);
+        let admin = host.admin.clone().with_kubeconfig(&kubeconfig);
         let admin = admin.with_home(host.edge.directory().join(format!("{name}-home")));
-        Self { name: name.to_owned(), admin, created_in }
+        Self { name: name.to_owned(), admin, kubeconfig, created_in }
     }
 
     /// The first of the tenant's ports on each node, which is that of its API servers.
@@ -140,6 +143,16 @@ impl Tenant {
         let words = ["get", "service", "apiserver", "--namespace", &self.name];
         let words = [words.as_slice(), &["--output=jsonpath={.spec.ports[0].port}"]].concat();
         host.admin.stdout(&words).await.parse().expect("a port")
+    }
+
+    /// The line by which a machine joins, as `tombolo tenant join-command` prints it.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub async fn join_line(&self, host: &HostCluster) -> String {
+        let printed = host.tombolo_tenant(&["join-command", &self.name]).await;
+        assert!(printed.is_done, "{}", printed.said);
+        printed.out.trim().to_owned()
     }
 
     /// The CA and the client certificate in the kubeconfig of the tenant's administrator.
@@ -216,6 +229,25 @@ impl Tenant {
         status_of(host, to, "/readyz", &ca_pem, identity).await.ok()
     }
 
+    /// Ends all members of the etcd of events, and waits until every API server misses it.
+    ///
+    /// # Panics
+    /// If one of them still has it after [`KUBECTL_MAX`].
+    pub async fn lose_events(&self, host: &HostCluster) {
+        host.admin
+            .stdout(&["scale", "statefulset/etcd-event", "--namespace", &self.name, "--replicas=0"])
+            .await;
+        until("every API server misses the etcd of events", KUBECTL_MAX, async || {
+            for node in &host.nodes {
+                if self.readyz(host, node).await? == "200" {
+                    return None;
+                }
+            }
+            Some(())
+        })
+        .await;
+    }
+
     /// Gives the tenant a Node without a machine, onto which its scheduler puts pods that tolerate everything.
     ///
     /// # Panics
@@ -249,7 +281,7 @@ impl Tenant {
         let selector = format!("--selector=app={name}");
         let words = ["get", "pods", &selector, "--output=jsonpath={.items[*].spec.nodeName}"];
         let what = format!("{}: the pod of {name} is scheduled", self.name);
-        crate::lb_cluster::until(&what, KUBECTL_MAX, async || {
+        until(&what, KUBECTL_MAX, async || {
             let output = self.admin.run(&words).await.ok()?;
             (output.stdout == b"paper").then_some(())
         })

@@ -290,7 +290,11 @@ pub(super) async fn rehearse() -> Result<(), SiteError> {
     Ok(())
 }
 
-async fn masquerade(node: &NetworkNamespace) -> Result<(), SiteError> {
+/// Lets all that a node forwards to its device `uplink` appear there under the node's own address.
+///
+/// # Errors
+/// [`SiteError::Masquerade`], where that is not possible.
+pub(crate) async fn masquerade(node: &NetworkNamespace) -> Result<(), SiteError> {
     let shell = Invocation::of("sh").arguments(["-c", MASQUERADE]);
     let output = run(&shell.in_network_namespace(Some(node.path().to_owned())), SET_UP_MAX).await?;
     if !output.status.success() {

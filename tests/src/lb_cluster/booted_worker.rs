@@ -12,6 +12,7 @@ use crate::binaries::binary;
 use crate::dial::dial;
 use crate::kube::assets::Assets;
 use crate::kube::controllers::Controllers;
+use crate::kube::kubectl::Kubectl;
 use crate::network::NetworkError;
 use crate::node::{BootedMachine, Image, NodeUnavailable, assets, kubelet_configuration};
 use crate::process::Invocation;
@@ -176,22 +177,9 @@ impl BootedWorker {
         Boot { first_answer: answered.saturating_sub(started), at_work: begun.elapsed() }
     }
 
-    /// The time at which kubelet has last said that the Node is Ready, and the container of the pod, if both are well.
+    /// The lives of its Node and of its pod, as [`lives`] has them.
     pub async fn lives(&self) -> Option<[String; 2]> {
-        let admin = self.cluster.edge.admin();
-        let node = admin.run(&["get", "node", NAME, "-o", "json"]).await.ok()?;
-        let pod = admin.run(&["get", "pod", "web", "-o", "json"]).await.ok()?;
-        let [node, pod] = [node, pod].map(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
-        let (node, pod) = (node?, pod?);
-        let conditions = node["status"]["conditions"].as_array()?;
-        let ready = conditions
-            .iter()
-            .find(|condition| condition["type"] == "Ready" && condition["status"] == "True")?;
-        let container = &pod["status"]["containerStatuses"][0];
-        let is_ready = container["ready"] == true;
-        let [time, id] = [&ready["lastHeartbeatTime"], &container["containerID"]]
-            .map(|value| value.as_str().map(str::to_owned));
-        is_ready.then_some([time?, id?])
+        lives(&self.cluster.edge.admin(), NAME, "web").await
     }
 
     /// Waits for a handshake with an API server by way of node-lb. Returns the time of it, since this machine's own boot.
@@ -218,13 +206,31 @@ impl BootedWorker {
     /// If that does not come to pass.
     pub async fn is_at_work_again(&self, before: Option<[String; 2]>) {
         until("the Node is Ready and the pod runs again", READY_MAX, async || {
-            let now = self.lives().await?;
-            let [is_later, is_another] =
-                [0, 1].map(|part| before.as_ref().is_some_and(|before| before[part] != now[part]));
-            (is_later && is_another).then_some(())
+            is_another_life(before.as_ref(), &self.lives().await?).then_some(())
         })
         .await;
     }
+}
+
+/// The time at which kubelet has last said that a Node is Ready, and the container of a pod, if both are well.
+pub async fn lives(admin: &Kubectl, node: &str, pod: &str) -> Option<[String; 2]> {
+    let node = admin.run(&["get", "node", node, "-o", "json"]).await.ok()?;
+    let pod = admin.run(&["get", "pod", pod, "-o", "json"]).await.ok()?;
+    let [node, pod] = [node, pod].map(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
+    let (node, pod) = (node?, pod?);
+    let conditions = node["status"]["conditions"].as_array()?;
+    let ready =
+        conditions.iter().find(|condition| condition["type"] == "Ready" && condition["status"] == "True")?;
+    let container = &pod["status"]["containerStatuses"][0];
+    let is_ready = container["ready"] == true;
+    let [time, id] = [&ready["lastHeartbeatTime"], &container["containerID"]]
+        .map(|value| value.as_str().map(str::to_owned));
+    is_ready.then_some([time?, id?])
+}
+
+/// Returns true if kubelet has said it again since, and the pod has another container.
+pub fn is_another_life(before: Option<&[String; 2]>, now: &[String; 2]) -> bool {
+    before.is_some_and(|before| (0..2).all(|part| before[part] != now[part]))
 }
 
 /// The time since this machine's own boot.

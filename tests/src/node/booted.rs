@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// to another folder of this machine: the script removes the name first, because a write through the link would empty that program.
 /// systemd knows the units of the disk alone, so none of this machine's own units runs: one of them would empty `/tmp`. It gets a
 /// `/sys/fs/cgroup` of its own, with the hierarchies of this machine and no more, because it would mount all others there and make the
-/// folder read-only.
+/// folder read-only. The machine has no swap, because kubelet would not start.
 const BOOT: &str = r#"set -e
 disk=$1 name=$2 groups=$3
 shift 3
@@ -48,6 +48,8 @@ while read -r controller line; do
     [ -d "/sys/fs/cgroup/$controller" ] && echo "$controller $line"
 done </proc/cgroups >"$disk/sysctl/cgroups" || :
 mount --bind "$disk/sysctl/cgroups" /proc/cgroups
+echo Filename >"$disk/sysctl/swaps"
+[ ! -e /proc/swaps ] || mount --bind "$disk/sysctl/swaps" /proc/swaps
 mount --make-rshared /
 for folder in etc usr/bin usr/libexec; do
     mkdir -p "$disk/$folder" "$disk/.work/$folder"

@@ -123,19 +123,7 @@ async fn events_are_in_their_own_etcd(host: &HostCluster, tenant: &Tenant) {
 /// With the etcd of events dead, pods are scheduled and no API server starts again.
 async fn all_but_events_is_served_without_their_etcd(host: &HostCluster, tenant: &Tenant) {
     let before = tenant.restarts(host, "apiserver").await;
-    let scale =
-        |replicas: &'static str| ["scale", "statefulset/etcd-event", "--namespace", "tenant-a", replicas];
-    host.admin.stdout(&scale("--replicas=0")).await;
-    until("every API server misses the etcd of events", KUBECTL_MAX, async || {
-        for node in &host.nodes {
-            let readyz = tenant.readyz(host, node).await?;
-            if readyz == "200" {
-                return None;
-            }
-        }
-        Some(())
-    })
-    .await;
+    tenant.lose_events(host).await;
     let (begun, mut pods) = (Instant::now(), 0);
     while begun.elapsed() < DEAD {
         tenant.schedules(&format!("dark-{pods}")).await;
@@ -145,7 +133,8 @@ async fn all_but_events_is_served_without_their_etcd(host: &HostCluster, tenant:
     println!("{pods} pods were scheduled in {:?} without the etcd of events", begun.elapsed());
     assert_eq!(tenant.restarts(host, "apiserver").await, before);
 
-    host.admin.stdout(&scale("--replicas=3")).await;
+    let scale = ["scale", "statefulset/etcd-event", "--namespace", &tenant.name, "--replicas=3"];
+    host.admin.stdout(&scale).await;
     host.rolled_out(&tenant.name, "statefulset/etcd-event").await;
     until("events are served again", KUBECTL_MAX, async || {
         (tenant.readyz(host, &host.nodes[0]).await? == "200").then_some(())

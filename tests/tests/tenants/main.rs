@@ -1,4 +1,6 @@
 //! Control planes of tenants as pods of a real host cluster of three nodes.
 
 mod control_plane;
+mod from_cloud;
 mod registered;
+mod workers;

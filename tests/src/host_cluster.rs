@@ -87,6 +87,18 @@ impl HostCluster {
     /// # Panics
     /// If something does not start.
     pub async fn start() -> Result<Self, HostUnavailable> {
+        Self::start_with_releases(&[]).await
+    }
+
+    /// The same with the images of further releases of Kubernetes on each node, such as `v1.36.2`: these are the pinned programs, which
+    /// say that they are of that release.
+    ///
+    /// # Errors
+    /// [`HostUnavailable`], where that is not possible.
+    ///
+    /// # Panics
+    /// If something does not start.
+    pub async fn start_with_releases(others: &[&str]) -> Result<Self, HostUnavailable> {
         let alone = ALONE.lock().await;
         let node_assets = node::assets()?;
         let assets = Assets::find().map_err(NodeUnavailable::from)?;
@@ -99,8 +111,10 @@ impl HostCluster {
             has_controllers: true,
             ..ClusterOptions::default()
         };
-        let (images, edge) =
-            tokio::join!(images::store(&network, &node_assets, &assets), EdgeCluster::start_at(options));
+        let (images, edge) = tokio::join!(
+            images::store(&network, &node_assets, &assets, others),
+            EdgeCluster::start_at(options)
+        );
         let (images, edge) = (images.expect("images"), edge.expect("a cluster starts"));
         let controllers = edge.start_controllers(&node_assets).await.expect("the controllers start");
         let mut places = Vec::new();

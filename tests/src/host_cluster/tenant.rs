@@ -126,13 +126,27 @@ impl Tenant {
             panic!("{}\n{}\n{}", ended.said, text(pods), text(described));
         }
         let created_in = begun.elapsed();
-        let printed = host.tombolo_tenant(&["kubeconfig", name]).await;
-        assert!(printed.is_done, "{}", printed.said);
-        let kubeconfig = host.edge.directory().join(format!("{name}.conf"));
-        fs::write(&kubeconfig, &printed.out).expect("a file");
+        let kubeconfig = write_kubeconfig(host, name).await;
         let admin = host.admin.clone().with_kubeconfig(&kubeconfig);
         let admin = admin.with_home(host.edge.directory().join(format!("{name}-home")));
         Self { name: name.to_owned(), admin, kubeconfig, created_in }
+    }
+
+    /// Writes the kubeconfig of its administrator again, with the CAs and the certificates of now.
+    ///
+    /// # Panics
+    /// If the command fails.
+    pub async fn renew_kubeconfig(&self, host: &HostCluster) {
+        write_kubeconfig(host, &self.name).await;
+    }
+
+    /// The addresses of its API servers.
+    ///
+    /// # Panics
+    /// If its Service is not there.
+    pub async fn api_servers(&self, host: &HostCluster) -> Vec<SocketAddr> {
+        let port = self.port(host).await;
+        host.nodes.iter().map(|node| SocketAddr::new(node.machine.address.into(), port)).collect()
     }
 
     /// The first of the tenant's ports on each node, which is that of its API servers.
@@ -297,6 +311,15 @@ impl Tenant {
         fs::write(file.path(), object.to_string()).expect("a file");
         self.admin.stdout(&["apply", "-f", &file.path().display().to_string()]).await;
     }
+}
+
+/// The kubeconfig of a tenant's administrator, in a file that is there for as long as the host cluster.
+async fn write_kubeconfig(host: &HostCluster, name: &str) -> PathBuf {
+    let printed = host.tombolo_tenant(&["kubeconfig", name]).await;
+    assert!(printed.is_done, "{}", printed.said);
+    let kubeconfig = host.edge.directory().join(format!("{name}.conf"));
+    fs::write(&kubeconfig, &printed.out).expect("a file");
+    kubeconfig
 }
 
 /// The HTTP status that an API server at this address gives to a certificate.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use super::{LbCluster, until};
 use crate::binaries::binary;
+use crate::network::NetworkNamespace;
+use crate::pki::Issued;
 use crate::process::{Invocation, Process, run};
 use crate::scratch::Scratch;
 
@@ -66,13 +68,26 @@ impl NodeLb {
     /// # Panics
     /// If it does not start.
     pub async fn start_with(cluster: &LbCluster, seeds: &[SocketAddr], more: &str) -> Self {
+        Self::start_on(&cluster.worker, cluster.edge.ca_pem(), &cluster.kubelet(), seeds, more).await
+    }
+
+    /// The same on a machine of another cluster, with the CA of that and the certificate of its kubelet.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_on(
+        worker: &NetworkNamespace,
+        ca_pem: &str,
+        kubelet: &Issued,
+        seeds: &[SocketAddr],
+        more: &str,
+    ) -> Self {
         let home = Scratch::new("tombolo-node-lb-").expect("a folder");
-        let kubelet = cluster.kubelet();
-        fs::write(home.path().join("ca.crt"), cluster.edge.ca_pem()).expect("a file");
+        fs::write(home.path().join("ca.crt"), ca_pem).expect("a file");
         // As kubelet keeps both in one file.
         let both = format!("{}{}", kubelet.certificate_pem, kubelet.key_pem);
         fs::write(home.path().join("kubelet-client-current.pem"), both).expect("a file");
-        let network = cluster.worker.path().to_owned();
+        let network = worker.path().to_owned();
         let systemd = UnixDatagram::bind(home.path().join(NOTIFY_SOCKET)).expect("a socket");
         systemd.set_nonblocking(true).expect("a socket");
         let mut lb = Self { process: None, home, network, starts: 0, systemd };

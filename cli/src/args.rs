@@ -45,7 +45,7 @@ pub(crate) use doctor::{
 pub(crate) use join::{CHART_DEFAULT, JoinArgs, PrintedCommand, RoleSubject, SiteArgs};
 pub(crate) use kubeconfig::KubeconfigArgs;
 pub(crate) use kubeconfig_copy::{ClusterKubeconfig, CopyOutput};
-pub(crate) use node::{NodeCommand, NodeJoin, NodeJoinCommand, NodeReset};
+pub(crate) use node::{NodeCommand, NodeJoin, NodeJoinCommand, NodeReset, NodeRotateCa};
 pub(crate) use passthrough::PassthroughArgs;
 pub(crate) use policies::{PolicyCheck, PolicyCommand, PolicyExplain, PolicyOutput};
 pub(crate) use proxy::ProxyArgs;
@@ -54,8 +54,8 @@ pub(crate) use server::{
 };
 pub(crate) use tenant::{
     HostCluster, TenantCertificatesCommand, TenantCommand, TenantCreate, TenantDelete, TenantJoinCommand,
-    TenantKubeconfig, TenantList, TenantOutput, TenantReached, TenantRegister, TenantRenew, TenantStatus,
-    TenantUpgrade,
+    TenantKubeconfig, TenantList, TenantOutput, TenantReached, TenantRegister, TenantRenew, TenantRotateCa,
+    TenantStatus, TenantUpgrade,
 };
 pub(crate) use users::{
     DialTokenCommand, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, UserCommand,

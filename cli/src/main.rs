@@ -104,6 +104,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Node(NodeCommand::JoinCommand(args)) => node::print_join_command(&args)?,
         Command::Node(NodeCommand::Join(args)) => print::lines(&node::join(&args)?)?,
+        Command::Node(NodeCommand::RotateCa(args)) => print::lines(&node::rotate_ca(&args)?)?,
         Command::Node(NodeCommand::Reset(args)) => print::lines(&node::reset(&args)?)?,
         Command::Tenant(command) => return run_tenant(command),
         Command::Server(ServerCommand::List(args)) => print::lines(&servers::list(&args)?)?,
@@ -168,6 +169,7 @@ fn run_tenant(command: TenantCommand) -> Result<ExitCode, Box<dyn Error>> {
         }
         TenantCommand::Upgrade(args) => tenant::upgrade(&args)?,
         TenantCommand::Certificates(TenantCertificatesCommand::Renew(args)) => tenant::renew(&args)?,
+        TenantCommand::Certificates(TenantCertificatesCommand::RotateCa(args)) => tenant::rotate_ca(&args)?,
         TenantCommand::Register(args) => tenant::register(&args)?,
         TenantCommand::Delete(args) => tenant::delete(&args)?,
     };

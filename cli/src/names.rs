@@ -8,6 +8,7 @@ mod host_port;
 mod kubernetes_version;
 mod node_name;
 mod port_block;
+mod rotation_step;
 mod validity;
 mod wait_time;
 
@@ -19,6 +20,7 @@ pub(crate) use host_port::{host_and_port, is_host_and_port};
 pub(crate) use kubernetes_version::{KubernetesVersion, NotAnUpgrade};
 pub(crate) use node_name::node_name;
 pub(crate) use port_block::PortBlock;
+pub(crate) use rotation_step::RotationStep;
 pub(crate) use trust::names::{
     Group, HostSuffix, Label, NoRandomness, NotAHost, NotATrustDomain, ServerName, TrustDomain, User,
 };

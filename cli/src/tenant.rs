@@ -1,5 +1,7 @@
 //! `tombolo tenant`: control planes of other clusters as pods of a host cluster.
 
+mod agent_access;
+mod agent_token;
 mod agents;
 mod bootstrap;
 mod chart;
@@ -13,6 +15,7 @@ mod inside;
 mod join_command;
 mod kubeconfig;
 mod kubeconfig_text;
+mod leftovers;
 mod objects;
 mod parts;
 mod pki;
@@ -22,6 +25,8 @@ mod record;
 mod register;
 mod renew;
 mod roots;
+mod rotate_ca;
+mod rotation;
 mod status;
 mod upgrade;
 
@@ -32,5 +37,6 @@ pub(crate) use join_command::join_command;
 pub(crate) use kubeconfig::kubeconfig;
 pub(crate) use register::register;
 pub(crate) use renew::renew;
+pub(crate) use rotate_ca::rotate_ca;
 pub(crate) use status::{list, status};
 pub(crate) use upgrade::upgrade;

@@ -29,6 +29,14 @@ pub(crate) enum NodeCommand {
     /// it did. Nothing is replaced that it did not write.
     #[command(after_long_help = examples::NODE_JOIN)]
     Join(NodeJoin),
+    /// Take over the CAs that the cluster has now, while they are exchanged
+    ///
+    /// For workers of a tenant whose CAs are being replaced by `tombolo tenant certificates rotate-ca`, once after each of its steps. Reads the
+    /// CAs from the ConfigMap cluster-info of an API server that a CA of this machine authenticates, writes them for kubelet and node-lb, and
+    /// gets kubelet a certificate of the newest one. Then it restarts kubelet, if anything is new: pods run on, and an exec or attach to one of
+    /// them ends. Annotations of the Node say what the machine has, so that no step leaves it behind.
+    #[command(after_long_help = examples::NODE_ROTATE_CA)]
+    RotateCa(NodeRotateCa),
     /// Take back what `tombolo node join` did on this machine
     ///
     /// Stops kubelet and node-lb, removes the machine's pods and the rules of kubelet and kube-proxy, and then the files and folders that the
@@ -95,6 +103,16 @@ pub(crate) struct NodeJoin {
 
 #[derive(Args)]
 pub(crate) struct NodeReset {
+    /// The root folder of the machine, another one for an image
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) root: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct NodeRotateCa {
+    /// The API server to ask
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7443", value_parser = host_and_port)]
+    pub(crate) api_server: String,
     /// The root folder of the machine, another one for an image
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(crate) root: PathBuf,

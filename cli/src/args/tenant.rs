@@ -8,7 +8,7 @@ use proto::ClusterId;
 
 use super::admin_endpoint::AdminServerArgs;
 use super::examples;
-use crate::names::{KubernetesVersion, PortBlock, Validity, WaitTime, host_and_port};
+use crate::names::{KubernetesVersion, PortBlock, RotationStep, Validity, WaitTime, host_and_port};
 
 #[derive(Subcommand)]
 pub(crate) enum TenantCommand {
@@ -62,7 +62,7 @@ pub(crate) enum TenantCommand {
     /// Refuses a downgrade, and one that leaves out a minor release. Workers stay as they are: kubelet may be up to three minor releases older.
     #[command(after_long_help = examples::TENANT_UPGRADE)]
     Upgrade(TenantUpgrade),
-    /// Renew the certificates of a tenant's control plane
+    /// Renew the certificates of a tenant's control plane, or replace its CAs
     #[command(subcommand, after_long_help = examples::TENANT_CERTIFICATES)]
     Certificates(TenantCertificatesCommand),
     /// Remove a tenant's control plane; its volumes and CAs stay unless --purge is given
@@ -81,6 +81,22 @@ pub(crate) enum TenantCertificatesCommand {
     /// got the label since.
     #[command(after_long_help = examples::TENANT_CERTIFICATES_RENEW)]
     Renew(TenantRenew),
+    /// Replace all CAs and the ServiceAccount key of a tenant in three steps, in which nothing fails
+    ///
+    /// Use it before the CAs end, or if one of their keys may be in other hands. Each step is one command, restarts the pods one after the
+    /// other, and says what has to be done before the next one:
+    ///
+    /// trust   makes the next CAs, and everything of the control plane trusts both; then run `tombolo node rotate-ca` on every worker, and
+    /// write the kubeconfigs of administrators again
+    ///
+    /// issue   issues everything by the next CAs, and signs tokens with the next key; the old ones are still taken; then do the same again
+    ///
+    /// finish  takes nothing any more that the old ones have issued
+    ///
+    /// A step is refused before its predecessor is complete, or if it would cut off a worker, a pod or a token that can be found. An
+    /// interrupted step goes on if you run it again. `tombolo tenant status` shows how far it is.
+    #[command(after_long_help = examples::TENANT_CERTIFICATES_ROTATE_CA)]
+    RotateCa(TenantRotateCa),
 }
 
 /// The host cluster, as kubectl and helm find it.
@@ -267,6 +283,27 @@ pub(crate) struct TenantRenew {
     pub(crate) name: ClusterId,
     #[command(flatten)]
     pub(crate) host: HostCluster,
+    /// The chart tenant-control-plane [default: the one in this program]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) chart: Option<PathBuf>,
+    /// The longest wait for the restart of all pods
+    #[arg(long, value_name = "TIME", default_value = "15m")]
+    pub(crate) timeout: WaitTime,
+}
+
+#[derive(Args)]
+pub(crate) struct TenantRotateCa {
+    #[command(flatten)]
+    pub(crate) tenant: TenantReached,
+    /// The step to take now or to go on with
+    #[arg(long, value_name = "STEP")]
+    pub(crate) step: RotationStep,
+    /// Go on although workers, pods or tokens are cut off. Without it they are listed, and nothing is changed
+    #[arg(long)]
+    pub(crate) leave_behind: bool,
+    /// The name of the tenant once more, in place of the question about kubeconfigs outside of the tenant
+    #[arg(long, value_name = "NAME")]
+    pub(crate) yes: Option<ClusterId>,
     /// The chart tenant-control-plane [default: the one in this program]
     #[arg(long, value_name = "DIR")]
     pub(crate) chart: Option<PathBuf>,

@@ -94,6 +94,11 @@ pub(super) fn server(config_map: &Value) -> Option<String> {
     parse(config_map["data"][KUBECONFIG].as_str()?).map(|info| info.server)
 }
 
+/// The cluster as an API server describes it that was authenticated otherwise. `None` if the ConfigMap is incomplete.
+pub(super) fn of_authenticated(config_map: &Value) -> Option<ClusterInfo> {
+    parse(config_map["data"][KUBECONFIG].as_str()?)
+}
+
 fn parse(kubeconfig: &str) -> Option<ClusterInfo> {
     let kubeconfig = Kubeconfig::parse(kubeconfig).ok()?;
     let cluster = kubeconfig.first_cluster()?;

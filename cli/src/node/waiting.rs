@@ -123,7 +123,7 @@ async fn read(root: &Path, path: &str, info: &ClusterInfo, scope: &Scope) -> Res
 }
 
 /// kubelet keeps its certificate and its key in one file.
-fn identity(path: &Path) -> Result<ClientIdentity, pem::Error> {
+pub(super) fn identity(path: &Path) -> Result<ClientIdentity, pem::Error> {
     let pem = fs::read(path).map_err(pem::Error::Io)?;
     let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>()?;
     Ok(ClientIdentity { chain, key: PrivateKeyDer::from_pem_slice(&pem)? })

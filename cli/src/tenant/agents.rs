@@ -2,16 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::objects::SERVICE_ACCOUNT;
+use super::agent_token::{self, TOKEN};
 use crate::args::{RoleSubject, TenantRegister};
 use crate::rbac;
 use crate::site::NewSite;
-
-/// The namespace of the agents' ServiceAccount in the tenant, as `tombolo rbac` has it.
-pub(super) const NAMESPACE: &str = "tombolo";
-
-/// The Secret in the tenant with a token of that ServiceAccount. Without it the agents have no access.
-pub(super) const TOKEN: &str = "tunnel-agent-token";
 
 /// The Secret in the host cluster with the agents' kubeconfig for the tenant, and the file in it.
 pub(super) const KUBECONFIG: (&str, &str) = ("tenant-api", "tenant.kubeconfig");
@@ -37,13 +31,7 @@ pub(super) fn inside(args: &TenantRegister) -> Result<Vec<Value>, CallersError> 
         return Err(CallersError::Pattern(pattern.clone()));
     }
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&rbac::manifest_for(&callers))?;
-    objects.push(json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
-        "metadata": {
-            "name": TOKEN, "namespace": NAMESPACE,
-            "annotations": { "kubernetes.io/service-account.name": SERVICE_ACCOUNT },
-        },
-    }));
+    objects.push(agent_token::secret(TOKEN));
     if let Some(role) = &args.cluster_role {
         let api = "rbac.authorization.k8s.io";
         let subject = |subject: &RoleSubject<'_>| {
@@ -84,6 +72,8 @@ pub(super) fn values(args: &TenantRegister, site: &NewSite) -> Value {
 mod tests {
     use clap::{Args as _, Command, FromArgMatches as _};
 
+    use super::super::agent_token::NAMESPACE;
+    use super::super::objects::SERVICE_ACCOUNT;
     use super::*;
 
     fn args(words: &str) -> TenantRegister {

@@ -78,11 +78,11 @@ pub(super) fn make(tenant: &CreatedTenant, server: Option<&str>) -> Result<(), B
 async fn attempt(tenant: &CreatedTenant, server: Option<&str>, scope: &Scope) -> Result<(), BootstrapError> {
     let CreatedTenant { host, record, roots } = tenant;
     let credential = roots.bootstrap(SystemTime::now())?;
-    let ca = roots.cluster.certificate_pem();
-    let mut api = TenantApi::connect(host, record, server, ca, &credential, scope).await?;
+    let ca = roots.cluster.trusted_pem();
+    let mut api = TenantApi::connect(host, record, server, &ca, &credential, scope).await?;
     let version = api.get("/version").await?;
     let version = version["gitVersion"].as_str().unwrap_or_default().to_owned();
-    for object in objects(record, ca, &version)? {
+    for object in objects(record, &ca, &version)? {
         api.apply(&object).await?;
     }
     Ok(())

@@ -183,8 +183,9 @@ impl Site<'_> {
         files::create_private_directory(folder)?;
         let name = &self.tenant.name;
         let file = |name: &str| folder.join(name);
-        let roots = roots::find_or_make_in_file(self.host, name, &file(ROOTS_FILE), SystemTime::now())?;
-        let secrets = self.secrets(&roots)?;
+        let stored = roots::find_or_make_in_file(self.host, name, &file(ROOTS_FILE), SystemTime::now())?;
+        let written = roots::object(name, &stored);
+        let secrets = self.secrets(&stored.in_force())?;
         chart::merge(&mut values, &self.values(&secrets));
         let chart = match &self.args.chart {
             Some(chart) => chart.clone(),
@@ -198,7 +199,7 @@ impl Site<'_> {
         };
         let private = |name: &str, text: String| NewFile::private(file(name), text);
         let all = vec![
-            private(ROOTS_FILE, document(&[roots::object(name, &roots)])?),
+            private(ROOTS_FILE, document(&[written])?),
             private(SECRETS_FILE, document(&secret_objects(name, &secrets))?),
             private(VALUES_FILE, chart::text(&values)?),
             private(NAMESPACE_FILE, document(&before)?),

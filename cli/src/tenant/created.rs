@@ -67,7 +67,7 @@ impl CreatedTenant {
         scope: &Scope,
     ) -> Result<TenantApi, TenantError> {
         let credential = self.roots.short_administrator(SystemTime::now())?;
-        let ca = self.roots.cluster.certificate_pem();
-        Ok(TenantApi::connect(&self.host, &self.record, server, ca, &credential, scope).await?)
+        let ca = self.roots.cluster.trusted_pem();
+        Ok(TenantApi::connect(&self.host, &self.record, server, &ca, &credential, scope).await?)
     }
 }

@@ -125,6 +125,14 @@ impl Host {
         self.kubectl(&["create", "-f", "-"], Some(&object.to_string())).map(drop)
     }
 
+    /// Replaces an object, and fails if somebody else has changed it since it was read.
+    ///
+    /// # Errors
+    /// [`HostError::Failed`]
+    pub(super) fn replace(&self, object: &Value) -> Result<(), HostError> {
+        self.kubectl(&["replace", "-f", "-"], Some(&object.to_string())).map(drop)
+    }
+
     /// Lets the API server check a new object, which it does not keep.
     ///
     /// # Errors

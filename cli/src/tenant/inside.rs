@@ -24,6 +24,9 @@ use crate::tls::{self, ALPN_HTTP1, ClientIdentity};
 /// Longest wait for a connection with its handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
+/// The objects of one page of a list.
+const PAGE: usize = 5;
+
 /// A tenant's API server cannot be reached, or refuses a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InsideError {
@@ -124,6 +127,35 @@ impl TenantApi {
     pub(super) async fn apply(&mut self, object: &Value) -> Result<(), InsideError> {
         let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", path_of(object));
         self.send(Method::PATCH, &path, Some(object.to_string())).await.map(drop)
+    }
+
+    /// All objects of a list, in pages that fit into the limit of an answer. `query` is such as `fieldSelector=…`, or empty.
+    ///
+    /// # Errors
+    /// [`InsideError`]
+    pub(super) async fn list(&mut self, path: &str, query: &str) -> Result<Vec<Value>, InsideError> {
+        let (mut items, mut next) = (Vec::new(), String::new());
+        loop {
+            let mut page = self.get(&format!("{path}?limit={PAGE}&{query}{next}")).await?;
+            if let Value::Array(found) = page["items"].take() {
+                items.extend(found);
+            }
+            match page["metadata"]["continue"].as_str() {
+                Some(token) if !token.is_empty() => next = format!("&continue={token}"),
+                _ => return Ok(items),
+            }
+        }
+    }
+
+    /// Deletes the object at this path, if it is there.
+    ///
+    /// # Errors
+    /// [`InsideError`]
+    pub(super) async fn delete(&mut self, path: &str) -> Result<(), InsideError> {
+        match self.send(Method::DELETE, path, None).await {
+            Ok(_) | Err(InsideError::Refused { status: 404, .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn send(

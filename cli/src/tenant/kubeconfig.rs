@@ -61,9 +61,9 @@ pub(crate) fn kubeconfig(args: &TenantKubeconfig) -> Result<String, TenantKubeco
     let servers: Vec<(&str, &str)> =
         servers.iter().map(|(context, url)| (context.as_str(), url.as_str())).collect();
     let pair = tenant.roots.administrator(args.user.as_str(), SystemTime::now(), validity)?;
-    let ca = tenant.roots.cluster.certificate_pem();
+    let ca = tenant.roots.cluster.trusted_pem();
     let user = format!("{}@{name}", args.user);
-    let text = kubeconfig_text::kubeconfig(&servers, ca, &user, &pair.certificate, &pair.key);
+    let text = kubeconfig_text::kubeconfig(&servers, &ca, &user, &pair.certificate, &pair.key);
     let Some(file) = &args.output else { return Ok(text) };
     files::write_private(file, &text, args.force)?;
     let file = file.display();

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use time::OffsetDateTime;
 
@@ -37,10 +38,12 @@ pub(super) const KUBELET_CLIENTS: &str = "tombolo:kubelet-clients";
 #[error("a certificate of the tenant cannot be made")]
 pub(crate) struct PkiError(#[from] rcgen::Error);
 
-/// A CA with its key.
+/// A CA with its key, and the other CA that is trusted beside it while all CAs are exchanged.
 pub(super) struct TenantAuthority {
     issuer: Issuer<'static, KeyPair>,
     certificate_pem: String,
+    /// The certificate of the other CA; empty if there is none.
+    beside_pem: String,
 }
 
 /// A certificate and its key, PEM.
@@ -69,12 +72,15 @@ pub(super) type Secrets = BTreeMap<&'static str, Files>;
 /// The files of a Secret, by their names.
 pub(super) type Files = BTreeMap<&'static str, String>;
 
-/// The CAs of a tenant and its ServiceAccount key. They outlive all certificates.
+/// The CAs of a tenant and its ServiceAccount key, as they are in force. They outlive all certificates.
 pub(super) struct TenantRoots {
     pub(super) cluster: TenantAuthority,
     pub(super) front_proxy: TenantAuthority,
     pub(super) etcd: TenantAuthority,
+    /// The key that signs tokens.
     pub(super) accounts: KeyPair,
+    /// The public key that verifies tokens, too, while all keys are exchanged; empty if there is none.
+    pub(super) accounts_beside: String,
 }
 
 /// The names of the Secrets of a control plane's parts.
@@ -122,13 +128,28 @@ impl TenantAuthority {
     /// # Errors
     /// [`PkiError`]
     pub(super) fn generate(name: &str, now: SystemTime) -> Result<Self, PkiError> {
+        Self::of_key(name, KeyPair::generate()?, now)
+    }
+
+    /// Makes the CA that follows one of this name. Its own name has a part of its key: OpenSSL finds the issuer of a certificate by its
+    /// name, so two CAs that are trusted at the same time must not have the same one.
+    ///
+    /// # Errors
+    /// [`PkiError`]
+    pub(super) fn generate_next(name: &str, now: SystemTime) -> Result<Self, PkiError> {
         let key = KeyPair::generate()?;
+        let hash = digest(&SHA256, &key.subject_public_key_info());
+        let part: String = hash.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        Self::of_key(&format!("{name}-{part}"), key, now)
+    }
+
+    fn of_key(name: &str, key: KeyPair, now: SystemTime) -> Result<Self, PkiError> {
         let mut params = params(name, None, now, CA_VALIDITY);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let certificate_pem = params.self_signed(&key)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), certificate_pem })
+        Ok(Self { issuer: Issuer::new(params, key), certificate_pem, beside_pem: String::new() })
     }
 
     /// Reads one that was made before.
@@ -137,11 +158,22 @@ impl TenantAuthority {
     /// [`PkiError`] if it is no CA, or the key is no key.
     pub(super) fn parse(certificate_pem: &str, key_pem: &str) -> Result<Self, PkiError> {
         let issuer = Issuer::from_ca_cert_pem(certificate_pem, KeyPair::from_pem(key_pem)?)?;
-        Ok(Self { issuer, certificate_pem: certificate_pem.to_owned() })
+        Ok(Self { issuer, certificate_pem: certificate_pem.to_owned(), beside_pem: String::new() })
     }
 
+    /// The same, with the other CA trusted beside it.
+    pub(super) fn beside(self, other: &Self) -> Self {
+        Self { beside_pem: other.certificate_pem.clone(), ..self }
+    }
+
+    /// The certificate of the CA that issues.
     pub(super) fn certificate_pem(&self) -> &str {
         &self.certificate_pem
+    }
+
+    /// The certificates of all CAs that are trusted. The first one is of the CA that issues.
+    pub(super) fn trusted_pem(&self) -> String {
+        format!("{}{}", self.certificate_pem, self.beside_pem)
     }
 
     pub(super) fn key_pem(&self) -> String {
@@ -156,6 +188,7 @@ impl TenantAuthority {
             Usage::Client(user, group) => (user, group, &[]),
         };
         let mut params = params(name, group, now, validity);
+        params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         if matches!(usage, Usage::Server(_)) {
             for name in SERVING_NAMES {
@@ -186,7 +219,33 @@ impl TenantRoots {
             front_proxy: TenantAuthority::generate("front-proxy-ca", now)?,
             etcd: TenantAuthority::generate("etcd-ca", now)?,
             accounts: KeyPair::generate()?,
+            accounts_beside: String::new(),
         })
+    }
+
+    /// Makes the CAs and the key that follow these names.
+    ///
+    /// # Errors
+    /// [`PkiError`]
+    pub(super) fn generate_next(now: SystemTime) -> Result<Self, PkiError> {
+        Ok(Self {
+            cluster: TenantAuthority::generate_next("kubernetes", now)?,
+            front_proxy: TenantAuthority::generate_next("front-proxy-ca", now)?,
+            etcd: TenantAuthority::generate_next("etcd-ca", now)?,
+            accounts: KeyPair::generate()?,
+            accounts_beside: String::new(),
+        })
+    }
+
+    /// These, with everything that the other ones have issued still trusted.
+    pub(super) fn beside(self, other: &Self) -> Self {
+        Self {
+            cluster: self.cluster.beside(&other.cluster),
+            front_proxy: self.front_proxy.beside(&other.front_proxy),
+            etcd: self.etcd.beside(&other.etcd),
+            accounts: self.accounts,
+            accounts_beside: other.accounts.public_key_pem(),
+        }
     }
 
     /// Everything that the pods of a control plane read, with new certificates. `server` is the URL by which controllers come.
@@ -199,16 +258,16 @@ impl TenantRoots {
         server: &str,
         now: SystemTime,
     ) -> Result<Secrets, PkiError> {
-        let ca = self.cluster.certificate_pem();
+        let ca = self.cluster.trusted_pem();
         let accounts = self.accounts.serialize_pem();
         let client = |user: &str| {
             let pair = self.cluster.issue(&Usage::Client(user, None), now, LEAF_VALIDITY)?;
-            Ok::<_, PkiError>(kubeconfig(&[("tenant", server)], ca, user, &pair.certificate, &pair.key))
+            Ok::<_, PkiError>(kubeconfig(&[("tenant", server)], &ca, user, &pair.certificate, &pair.key))
         };
         let manager = [
             ("kubeconfig", client("system:kube-controller-manager")?),
-            ("ca.crt", ca.to_owned()),
-            ("signing.crt", ca.to_owned()),
+            ("ca.crt", ca.clone()),
+            ("signing.crt", self.cluster.certificate_pem().to_owned()),
             ("signing.key", self.cluster.key_pem()),
             ("sa.key", accounts),
         ];
@@ -233,18 +292,18 @@ impl TenantRoots {
         let proxy = issue(&self.front_proxy, Usage::Client("front-proxy-client", None))?;
         let to_etcd = issue(&self.etcd, Usage::Client("kube-apiserver-etcd-client", None))?;
         Ok(Files::from([
-            ("ca.crt", self.cluster.certificate_pem().to_owned()),
+            ("ca.crt", self.cluster.trusted_pem()),
             ("apiserver.crt", serving.certificate),
             ("apiserver.key", serving.key),
             ("kubelet-client.crt", kubelets.certificate),
             ("kubelet-client.key", kubelets.key),
-            ("front-proxy-ca.crt", self.front_proxy.certificate_pem().to_owned()),
+            ("front-proxy-ca.crt", self.front_proxy.trusted_pem()),
             ("front-proxy-client.crt", proxy.certificate),
             ("front-proxy-client.key", proxy.key),
-            ("etcd-ca.crt", self.etcd.certificate_pem().to_owned()),
+            ("etcd-ca.crt", self.etcd.trusted_pem()),
             ("etcd-client.crt", to_etcd.certificate),
             ("etcd-client.key", to_etcd.key),
-            ("sa.pub", self.accounts.public_key_pem()),
+            ("sa.pub", format!("{}{}", self.accounts.public_key_pem(), self.accounts_beside)),
             ("sa.key", self.accounts.serialize_pem()),
         ]))
     }
@@ -256,7 +315,7 @@ impl TenantRoots {
         let server = self.etcd.issue(&Usage::Member(name, &addresses), now, LEAF_VALIDITY)?;
         let peer = self.etcd.issue(&Usage::Member(name, &addresses), now, LEAF_VALIDITY)?;
         Ok(Files::from([
-            ("ca.crt", self.etcd.certificate_pem().to_owned()),
+            ("ca.crt", self.etcd.trusted_pem()),
             ("server.crt", server.certificate),
             ("server.key", server.key),
             ("peer.crt", peer.certificate),

@@ -1,18 +1,14 @@
 //! `tombolo tenant register`: makes a tenant a cluster of a tunnel-server, with agents as pods of the host cluster.
 
-use std::time::Duration;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use proto::admin::{CreateClusterRequest, Description, Texts, UpdateClusterRequest};
-use tokio::time::{Instant, sleep};
 
-use super::agents::{self, CallersError, KUBECONFIG, NAMESPACE, TOKEN};
+use super::agent_token::{self, TOKEN, TokenError};
+use super::agents::{self, CallersError, KUBECONFIG};
 use super::chart::{self, ChartError, ChartFolder, ServiceAddresses};
 use super::created::{CreatedTenant, TenantError};
 use super::embedded::AGENT;
 use super::host::HostError;
-use super::inside::{InsideError, TenantApi};
+use super::inside::InsideError;
 use super::kubeconfig_text;
 use super::objects;
 use crate::admin::{Admin, AdminError};
@@ -20,10 +16,6 @@ use crate::args::TenantRegister;
 use crate::print;
 use crate::runtime::{self, RuntimeError};
 use crate::site::NewSite;
-
-/// The longest wait for the tenant's controllers to make a token.
-const TOKEN_MAX: Duration = Duration::from_secs(60);
-const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// A tenant was not registered.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +34,8 @@ pub(crate) enum RegisterError {
     Admin(#[from] AdminError),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    #[error("the tenant's controllers have made no token within {limit:?}; see `tombolo tenant status {0}`", limit = TOKEN_MAX)]
-    NoToken(String),
+    #[error(transparent)]
+    Token(#[from] TokenError),
     #[error(
         "the agents of the tenant {tenant} are installed but not connected within {limit}; see `kubectl --namespace {tenant} logs \
          deployment/tunnel-agent`"
@@ -79,7 +71,7 @@ pub(crate) fn register(args: &TenantRegister) -> Result<Vec<String>, RegisterErr
         for object in &inside {
             api.apply(object).await?;
         }
-        let token = token(&mut api, name).await?;
+        let token = agent_token::wait(&mut api, TOKEN).await?;
         let site = NewSite::gather(&mut admin, args.name.clone(), args.token_ttl, &args.servers).await?;
         Ok::<_, RegisterError>((site, token))
     })??;
@@ -87,8 +79,8 @@ pub(crate) fn register(args: &TenantRegister) -> Result<Vec<String>, RegisterErr
 
     let CreatedTenant { host, record, roots } = tenant;
     let server = ServiceAddresses::read(&host, &record)?.url(&record);
-    let ca = roots.cluster.certificate_pem();
-    let kubeconfig = kubeconfig_text::with_token(&server, ca, objects::SERVICE_ACCOUNT, &token);
+    let ca = roots.cluster.trusted_pem();
+    let kubeconfig = kubeconfig_text::with_token(&server, &ca, objects::SERVICE_ACCOUNT, &token);
     host.apply(&[
         objects::service_account(name),
         objects::secret(name, KUBECONFIG.0, [(KUBECONFIG.1, kubeconfig.as_str())]),
@@ -116,21 +108,4 @@ async fn create_cluster(admin: &mut Admin, name: &str, advertise: Vec<String>) -
     }
     let description = Some(Description { advertise, ..Description::default() });
     admin.create_cluster(CreateClusterRequest { name: name.to_owned(), description }).await
-}
-
-/// The token of the agents' ServiceAccount, once the tenant's controllers have made it.
-async fn token(api: &mut TenantApi, tenant: &str) -> Result<String, RegisterError> {
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{TOKEN}");
-    let end = Instant::now() + TOKEN_MAX;
-    loop {
-        let secret = api.get(&path).await?;
-        let token = secret["data"]["token"].as_str().and_then(|text| BASE64.decode(text).ok());
-        if let Some(token) = token.and_then(|token| String::from_utf8(token).ok()) {
-            return Ok(token);
-        }
-        if Instant::now() >= end {
-            return Err(RegisterError::NoToken(tenant.to_owned()));
-        }
-        sleep(ASK_EVERY).await;
-    }
 }

@@ -1,8 +1,9 @@
 //! `tombolo tenant certificates renew`: issues all certificates of a control plane anew.
 
+use std::path::Path;
 use std::time::SystemTime;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::chart::{self, ChartError, ChartFolder, ServiceAddresses};
 use super::create::secret_objects;
@@ -12,6 +13,7 @@ use super::host::HostError;
 use super::parts::{self, PartsError};
 use super::pki::PkiError;
 use crate::args::TenantRenew;
+use crate::names::WaitTime;
 use crate::print;
 
 /// The certificates were not renewed, or not all pods have them.
@@ -39,20 +41,41 @@ pub(crate) enum RenewError {
 /// [`RenewError`]
 pub(crate) fn renew(args: &TenantRenew) -> Result<Vec<String>, RenewError> {
     let name = args.name.as_str();
-    let CreatedTenant { host, record: tenant, roots } = CreatedTenant::find(&args.host, name)?;
-    let chart = ChartFolder::new(args.chart.as_deref())?;
-    let mut values = host.values()?;
+    reissue(&CreatedTenant::find(&args.host, name)?, args.chart.as_deref(), args.timeout)?;
+    Ok(vec![format!("the certificates of the tenant {name} are renewed; see `tombolo tenant status {name}`")])
+}
+
+/// Refuses a tenant that helm has not installed.
+///
+/// # Errors
+/// [`RenewError`]
+pub(super) fn check_installed(tenant: &CreatedTenant) -> Result<Value, RenewError> {
+    let values = tenant.host.values()?;
     if values.is_null() {
-        return Err(RenewError::NotByHelm(name.to_owned()));
+        return Err(RenewError::NotByHelm(tenant.record.name.clone()));
     }
-    let services = ServiceAddresses::read(&host, &tenant)?;
-    let nodes = facts::control_plane_nodes(&host)?.into_iter().map(|node| node.address).collect();
-    let addresses = services.in_certificates(&tenant, nodes);
-    let secrets = roots.secrets(&addresses, &services.url(&tenant), SystemTime::now())?;
-    host.apply(&secret_objects(name, &secrets))?;
+    Ok(values)
+}
+
+/// Issues everything by the CAs that are in force, and returns once all pods have it.
+///
+/// # Errors
+/// [`RenewError`]
+pub(super) fn reissue(
+    tenant: &CreatedTenant,
+    chart: Option<&Path>,
+    limit: WaitTime,
+) -> Result<(), RenewError> {
+    let mut values = check_installed(tenant)?;
+    let chart = ChartFolder::new(chart)?;
+    let CreatedTenant { host, record, roots } = tenant;
+    let services = ServiceAddresses::read(host, record)?;
+    let nodes = facts::control_plane_nodes(host)?.into_iter().map(|node| node.address).collect();
+    let addresses = services.in_certificates(record, nodes);
+    let secrets = roots.secrets(&addresses, &services.url(record), SystemTime::now())?;
+    host.apply(&secret_objects(&record.name, &secrets))?;
     print::note("the Secrets have new certificates; restarting the pods one after the other")?;
     chart::merge(&mut values, &json!({ "secretsChecksum": chart::checksum(&secrets) }));
     host.install(chart.chart(), &[chart.values(&values)?])?;
-    parts::wait(&host, args.timeout.duration())?;
-    Ok(vec![format!("the certificates of the tenant {name} are renewed; see `tombolo tenant status {name}`")])
+    Ok(parts::wait(host, limit.duration())?)
 }

@@ -1,4 +1,4 @@
-//! The Secret with a tenant's CAs and its ServiceAccount key, which is made once and never replaced.
+//! The Secret with a tenant's CAs and its ServiceAccount key. It is made once, and changes only when all of them are exchanged in steps.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,10 +12,26 @@ use trust::Pin;
 use super::host::{Host, HostError};
 use super::objects::{file_of, secret};
 use super::pki::{PkiError, TenantAuthority, TenantRoots};
+use super::rotation::Rotation;
 use crate::files::{self, ReadError};
+use crate::names::RotationStep;
 
 /// The name of the Secret.
 pub(super) const ROOTS: &str = "tenant-roots";
+
+/// The file in it that says how far an exchange of all CAs has come.
+const ROTATION: &str = "rotation.json";
+
+/// The names of the files of present and next CAs begin so.
+const PRESENT: &str = "";
+const NEXT: &str = "next-";
+
+/// The CAs of a tenant as they are stored.
+pub(super) struct StoredRoots {
+    pub(super) present: TenantRoots,
+    /// Those that follow, and how far the exchange has come.
+    pub(super) next: Option<(TenantRoots, Rotation)>,
+}
 
 /// The CAs of a tenant cannot be read, or must not be used.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +47,13 @@ pub(crate) enum RootsError {
     #[error(
         "the Secret {ROOTS} of the tenant {0} lacks {1}; restore it from a backup, because new CAs would shut out every worker"
     )]
-    Incomplete(String, &'static str),
+    Incomplete(String, String),
     #[error("the tenant {0} has no Secret {ROOTS}; `tombolo tenant create {0}` makes it")]
     Missing(String),
+    #[error(
+        "the Secret {ROOTS} of the tenant {0} has no steps of an exchange in {ROTATION} that this release knows"
+    )]
+    UnknownRotation(String),
     #[error(
         "the Secret {ROOTS} of the tenant {0} has the CA of the host cluster: with the tenant's key one could be anybody in the host \
          cluster. Delete the Secret, and run `tombolo tenant create` again"
@@ -41,22 +61,77 @@ pub(crate) enum RootsError {
     CaOfTheHost(String),
 }
 
+impl StoredRoots {
+    /// The CAs of a new tenant.
+    fn new(present: TenantRoots) -> Self {
+        Self { present, next: None }
+    }
+
+    /// The CAs that issue now, with those that are trusted beside them.
+    pub(super) fn in_force(self) -> TenantRoots {
+        let Self { present, next } = self;
+        match next {
+            None => present,
+            Some((next, rotation)) => match rotation.step {
+                RotationStep::Trust => present.beside(&next),
+                RotationStep::Issue => next.beside(&present),
+                RotationStep::Finish => next,
+            },
+        }
+    }
+
+    /// The progress of an exchange that is under way.
+    pub(super) fn rotation(&self) -> Option<&Rotation> {
+        self.next.as_ref().map(|(_, rotation)| rotation)
+    }
+
+    /// All files of the Secret.
+    fn files(&self) -> Vec<(String, String)> {
+        let mut files = files_of(PRESENT, &self.present);
+        if let Some((next, rotation)) = &self.next {
+            files.extend(files_of(NEXT, next));
+            // A step and a time are always JSON.
+            files.push((ROTATION.to_owned(), serde_json::to_string(rotation).unwrap_or_default()));
+        }
+        files
+    }
+
+    fn parse(tenant: &str, secret: &Value) -> Result<Self, RootsError> {
+        let present = parse(tenant, secret, PRESENT)?;
+        let Some(rotation) = file_of(secret, ROTATION) else { return Ok(Self::new(present)) };
+        let rotation = serde_json::from_str(&rotation);
+        let rotation = rotation.map_err(|_| RootsError::UnknownRotation(tenant.to_owned()))?;
+        Ok(Self { present, next: Some((parse(tenant, secret, NEXT)?, rotation)) })
+    }
+}
+
+/// The progress of an exchange in the Secret; `None` if no exchange is under way that this release knows.
+pub(super) fn rotation_in(secret: &Value) -> Option<Rotation> {
+    serde_json::from_str(&file_of(secret, ROTATION)?).ok()
+}
+
 /// The CAs that the host cluster has for this tenant; `None` if it has none.
 ///
 /// # Errors
 /// [`RootsError`]
 pub(super) fn find(host: &Host, tenant: &str) -> Result<Option<TenantRoots>, RootsError> {
+    Ok(find_stored(host, tenant)?.map(|(_, stored)| stored.in_force()))
+}
+
+/// The Secret as the host cluster has it, and the CAs in it.
+fn find_stored(host: &Host, tenant: &str) -> Result<Option<(Value, StoredRoots)>, RootsError> {
     let found = host.get(&["secret", ROOTS])?;
     if found.is_null() {
         return Ok(None);
     }
-    let roots = parse(tenant, &found)?;
+    let stored = StoredRoots::parse(tenant, &found)?;
     let of_host = host.get(&["configmap", "kube-root-ca.crt", "--namespace", "default"])?;
     let of_host = of_host["data"]["ca.crt"].as_str().unwrap_or_default();
-    if is_shared(&roots, of_host) {
+    let next = stored.next.iter().map(|(next, _)| next);
+    if std::iter::once(&stored.present).chain(next).any(|roots| is_shared(roots, of_host)) {
         return Err(RootsError::CaOfTheHost(tenant.to_owned()));
     }
-    Ok(Some(roots))
+    Ok(Some((found, stored)))
 }
 
 /// The CAs of a tenant that has been created.
@@ -67,6 +142,31 @@ pub(super) fn read(host: &Host, tenant: &str) -> Result<TenantRoots, RootsError>
     find(host, tenant)?.ok_or_else(|| RootsError::Missing(tenant.to_owned()))
 }
 
+/// The CAs of a tenant as they are stored.
+///
+/// # Errors
+/// [`RootsError`]
+pub(super) fn read_stored(host: &Host, tenant: &str) -> Result<StoredRoots, RootsError> {
+    let found = find_stored(host, tenant)?.ok_or_else(|| RootsError::Missing(tenant.to_owned()))?;
+    Ok(found.1)
+}
+
+/// Changes the stored CAs. If somebody else has changed them since they were read, nothing is written.
+///
+/// # Errors
+/// [`RootsError`] as one of the caller's, and the error of `change`.
+pub(super) fn change<E: From<RootsError>>(
+    host: &Host,
+    tenant: &str,
+    change: impl FnOnce(StoredRoots) -> Result<StoredRoots, E>,
+) -> Result<(), E> {
+    let found = find_stored(host, tenant)?.ok_or_else(|| RootsError::Missing(tenant.to_owned()))?;
+    let (mut secret, stored) = found;
+    let changed = change(stored)?;
+    secret["data"] = object(tenant, &changed)["data"].take();
+    Ok(host.replace(&secret).map_err(RootsError::from)?)
+}
+
 /// The CAs that the host cluster has, or else new ones, which it has before anybody else sees them.
 ///
 /// # Errors
@@ -75,10 +175,10 @@ pub(super) fn find_or_make(host: &Host, tenant: &str, now: SystemTime) -> Result
     if let Some(roots) = find(host, tenant)? {
         return Ok(roots);
     }
-    let roots = TenantRoots::generate(now)?;
+    let stored = StoredRoots::new(TenantRoots::generate(now)?);
     // Not applied: if somebody else has made it meanwhile, this fails.
-    host.create(&object(tenant, &roots))?;
-    Ok(roots)
+    host.create(&object(tenant, &stored))?;
+    Ok(stored.in_force())
 }
 
 /// The CAs of the host cluster, or else of a file that an earlier run has written, or else new ones.
@@ -90,36 +190,44 @@ pub(super) fn find_or_make_in_file(
     tenant: &str,
     file: &Path,
     now: SystemTime,
-) -> Result<TenantRoots, RootsError> {
-    if let Some(roots) = find(host, tenant)? {
-        return Ok(roots);
+) -> Result<StoredRoots, RootsError> {
+    if let Some((_, stored)) = find_stored(host, tenant)? {
+        return Ok(stored);
     }
     if !file.exists() {
-        return Ok(TenantRoots::generate(now)?);
+        return Ok(StoredRoots::new(TenantRoots::generate(now)?));
     }
     let text = files::read(file)?;
     let object: Value = serde_saphyr::from_str(&text).map_err(|_| RootsError::NoRoots(file.to_owned()))?;
-    parse(tenant, &object)
+    StoredRoots::parse(tenant, &object)
 }
 
 /// The Secret of these CAs.
-pub(super) fn object(tenant: &str, roots: &TenantRoots) -> Value {
-    let keys = [roots.cluster.key_pem(), roots.front_proxy.key_pem(), roots.etcd.key_pem()];
-    let accounts = roots.accounts.serialize_pem();
-    let files = [
-        ("ca.crt", roots.cluster.certificate_pem()),
-        ("ca.key", &keys[0]),
-        ("front-proxy-ca.crt", roots.front_proxy.certificate_pem()),
-        ("front-proxy-ca.key", &keys[1]),
-        ("etcd-ca.crt", roots.etcd.certificate_pem()),
-        ("etcd-ca.key", &keys[2]),
-        ("sa.key", &accounts),
-    ];
-    secret(tenant, ROOTS, files)
+pub(super) fn object(tenant: &str, stored: &StoredRoots) -> Value {
+    let files = stored.files();
+    secret(tenant, ROOTS, files.iter().map(|(name, text)| (name.as_str(), text.as_str())))
 }
 
-fn parse(tenant: &str, secret: &Value) -> Result<TenantRoots, RootsError> {
-    let file = |name| file_of(secret, name).ok_or_else(|| RootsError::Incomplete(tenant.to_owned(), name));
+fn files_of(prefix: &str, roots: &TenantRoots) -> Vec<(String, String)> {
+    let pem = |authority: &TenantAuthority| (authority.certificate_pem().to_owned(), authority.key_pem());
+    let [cluster, front_proxy, etcd] = [&roots.cluster, &roots.front_proxy, &roots.etcd].map(pem);
+    let files = [
+        ("ca.crt", cluster.0),
+        ("ca.key", cluster.1),
+        ("front-proxy-ca.crt", front_proxy.0),
+        ("front-proxy-ca.key", front_proxy.1),
+        ("etcd-ca.crt", etcd.0),
+        ("etcd-ca.key", etcd.1),
+        ("sa.key", roots.accounts.serialize_pem()),
+    ];
+    files.into_iter().map(|(name, text)| (format!("{prefix}{name}"), text)).collect()
+}
+
+fn parse(tenant: &str, secret: &Value, prefix: &str) -> Result<TenantRoots, RootsError> {
+    let file = |name: &str| {
+        let name = format!("{prefix}{name}");
+        file_of(secret, &name).ok_or_else(|| RootsError::Incomplete(tenant.to_owned(), name))
+    };
     let authority =
         |certificate, key| Ok::<_, RootsError>(TenantAuthority::parse(&file(certificate)?, &file(key)?)?);
     Ok(TenantRoots {
@@ -127,6 +235,7 @@ fn parse(tenant: &str, secret: &Value) -> Result<TenantRoots, RootsError> {
         front_proxy: authority("front-proxy-ca.crt", "front-proxy-ca.key")?,
         etcd: authority("etcd-ca.crt", "etcd-ca.key")?,
         accounts: KeyPair::from_pem(&file("sa.key")?).map_err(PkiError::from)?,
+        accounts_beside: String::new(),
     })
 }
 
@@ -148,19 +257,56 @@ mod tests {
 
     #[test]
     fn the_secret_has_all_that_is_needed_to_go_on() {
-        let roots = TenantRoots::generate(SystemTime::UNIX_EPOCH).unwrap();
-        let object = object("acme", &roots);
+        let rotation = Rotation::begun(RotationStep::Issue);
+        let next = (TenantRoots::generate_next(SystemTime::UNIX_EPOCH).unwrap(), rotation.clone());
+        let stored = StoredRoots { next: Some(next), ..stored() };
+        let object = object("acme", &stored);
 
-        let again = parse("acme", &object).unwrap();
+        let again = StoredRoots::parse("acme", &object).unwrap();
 
-        assert_eq!(again.cluster.certificate_pem(), roots.cluster.certificate_pem());
-        assert_eq!(again.accounts.serialize_pem(), roots.accounts.serialize_pem());
-        for file in ["ca.key", "front-proxy-ca.crt", "etcd-ca.key", "sa.key"] {
+        assert_eq!(again.files(), stored.files());
+        assert_eq!(again.rotation(), Some(&rotation));
+        for file in ["ca.key", "front-proxy-ca.crt", "etcd-ca.key", "sa.key", "next-ca.crt", "next-sa.key"] {
             let mut without = object.clone();
             without["data"][file] = Value::Null;
-            let message = parse("acme", &without).err().unwrap().to_string();
+            let message = StoredRoots::parse("acme", &without).err().unwrap().to_string();
             assert!(message.contains(&format!("lacks {file}")), "{message}");
         }
+        let mut finished = object;
+        finished["data"][ROTATION] = Value::Null;
+        assert_eq!(StoredRoots::parse("acme", &finished).unwrap().rotation(), None);
+    }
+
+    /// The CA that issues stands first, and the other one is trusted until the last step.
+    #[test]
+    fn each_step_has_the_roots_that_issue_and_those_that_are_trusted() {
+        for (step, issuer, trusted) in [
+            (RotationStep::Trust, "present", vec!["present", "next"]),
+            (RotationStep::Issue, "next", vec!["next", "present"]),
+            (RotationStep::Finish, "next", vec!["next"]),
+        ] {
+            let present = stored().present;
+            let next = TenantRoots::generate_next(SystemTime::UNIX_EPOCH).unwrap();
+            let (old, new) = (files_of(PRESENT, &present), files_of(PRESENT, &next));
+            let public = |roots: &TenantRoots| roots.accounts.public_key_pem();
+            let (old_key, new_key) = (public(&present), public(&next));
+
+            let stored = StoredRoots { present, next: Some((next, Rotation::begun(step))) };
+            let in_force = stored.in_force();
+
+            let of = |who: &str| if who == "present" { (&old, &old_key) } else { (&new, &new_key) };
+            assert_eq!(&files_of(PRESENT, &in_force), of(issuer).0, "{step}");
+            for (ca, place) in [(&in_force.cluster, 0), (&in_force.front_proxy, 2), (&in_force.etcd, 4)] {
+                let all: String = trusted.iter().map(|who| of(who).0[place].1.as_str()).collect();
+                assert_eq!(ca.trusted_pem(), all, "{step}");
+            }
+            let keys: String = trusted.iter().map(|who| of(who).1.as_str()).collect();
+            assert_eq!(public(&in_force) + &in_force.accounts_beside, keys, "{step}");
+        }
+    }
+
+    fn stored() -> StoredRoots {
+        StoredRoots::new(TenantRoots::generate(SystemTime::UNIX_EPOCH).unwrap())
     }
 
     #[test]

@@ -13,7 +13,8 @@ use super::objects::{API_SERVERS, file_of};
 use super::parts::{self, Part};
 use super::pki::SECRETS;
 use super::record::{RecordError, TENANT, TenantRecord};
-use super::roots::ROOTS;
+use super::roots::{self, ROOTS};
+use super::rotation::Rotation;
 use crate::args::{TenantList, TenantOutput, TenantStatus};
 use crate::kubeconfig::reader::{self, Kubeconfig};
 use crate::print;
@@ -64,16 +65,20 @@ pub(crate) fn status(args: &TenantStatus) -> Result<(Vec<String>, bool), StatusE
     let tenant = TenantRecord::read(&host, name)?;
     let parts = parts::read(&host)?;
     let mut certificates = Vec::new();
+    let mut rotation = None;
     for secret in SECRETS.into_iter().chain([ROOTS]) {
-        certificates.extend(ends(secret, &host.get(&["secret", secret])?));
+        let found = host.get(&["secret", secret])?;
+        certificates.extend(ends(secret, &found));
+        rotation = rotation.or_else(|| roots::rotation_in(&found));
     }
     certificates.sort_by_key(|certificate| certificate.end);
     let is_ready = !parts.is_empty() && parts.iter().all(Part::is_done);
     let lines = match args.output {
-        None => text(&tenant, &parts, &certificates),
+        None => text(&tenant, &parts, &certificates, rotation.as_ref()),
         Some(output) => {
             let mut object = object(&tenant, &parts);
             object["certificates"] = certificates.iter().map(Certificate::object).collect();
+            object["rotation"] = json!(rotation);
             document(output, &object)?
         }
     };
@@ -134,21 +139,28 @@ fn table(tenants: &[(Vec<Part>, TenantRecord)]) -> Vec<String> {
     print::columns(&[header].into_iter().chain(tenants.iter().map(row)).collect::<Vec<_>>())
 }
 
-fn text(tenant: &TenantRecord, parts: &[Part], certificates: &[Certificate]) -> Vec<String> {
+fn text(
+    tenant: &TenantRecord,
+    parts: &[Part],
+    certificates: &[Certificate],
+    rotation: Option<&Rotation>,
+) -> Vec<String> {
     let pair = |name: &str, value: String| [name.to_owned(), value];
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let soonest = certificates.first().map_or_else(print::none, |first| {
         let ended = if first.end < now { ", which is over: tombolo tenant certificates renew" } else { "" };
         format!("{} of {}/{}{ended}", first.end_text(), first.secret, first.file)
     });
-    let mut lines = print::columns(&[
+    let mut rows = vec![
         pair("Tenant:", tenant.name.clone()),
         pair("Ports:", ports(tenant)),
         pair("Services:", tenant.service_network.to_string()),
         pair("Pods:", tenant.pod_network.to_string()),
         pair("Members:", format!("{} of each etcd", tenant.members)),
         pair("First end:", soonest),
-    ]);
+    ];
+    rows.extend(rotation.map(|rotation| pair("Next CAs:", rotation.text(&tenant.name))));
+    let mut lines = print::columns(&rows);
     lines.push(String::new());
     if parts.is_empty() {
         lines.push(format!("no control plane is installed: tombolo tenant create {}", tenant.name));

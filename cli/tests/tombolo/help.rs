@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 84] = [
+const COMMANDS: [&str; 86] = [
     "",
     "ca",
     "ca init",
@@ -56,6 +56,7 @@ const COMMANDS: [&str; 84] = [
     "node",
     "node join-command",
     "node join",
+    "node rotate-ca",
     "node reset",
     "tenant",
     "tenant create",
@@ -68,6 +69,7 @@ const COMMANDS: [&str; 84] = [
     "tenant upgrade",
     "tenant certificates",
     "tenant certificates renew",
+    "tenant certificates rotate-ca",
     "tenant delete",
     "policy",
     "policy check",

@@ -1,6 +1,7 @@
 //! Certificates, CAs and releases of a tenant are replaced while callers are at work, and no request fails.
 
 mod replaced;
+mod rotation;
 mod site;
 
 use std::collections::BTreeSet;

@@ -96,6 +96,10 @@ Examples:
   tombolo node join --only-lb --token-file token \\
       --ca-hash sha256:HASH --api-server 192.168.1.11:6443";
 
+pub(in crate::args) const NODE_ROTATE_CA: &str = "\
+Examples:
+  tombolo node rotate-ca";
+
 pub(in crate::args) const NODE_RESET: &str = "\
 Examples:
   tombolo node reset

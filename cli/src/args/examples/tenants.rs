@@ -69,11 +69,21 @@ Examples:
 
 pub(in crate::args) const TENANT_CERTIFICATES: &str = "\
 Examples:
-  tombolo tenant certificates renew acme";
+  tombolo tenant certificates renew acme
+  tombolo tenant certificates rotate-ca acme --step trust";
 
 pub(in crate::args) const TENANT_CERTIFICATES_RENEW: &str = "\
 Examples:
   tombolo tenant certificates renew acme";
+
+pub(in crate::args) const TENANT_CERTIFICATES_ROTATE_CA: &str = "\
+Examples:
+  tombolo tenant certificates rotate-ca acme --step trust
+  Then, on every worker:
+  tombolo node rotate-ca
+  The same after the next step, and then the last one:
+  tombolo tenant certificates rotate-ca acme --step issue
+  tombolo tenant certificates rotate-ca acme --step finish";
 
 pub(in crate::args) const TENANT_DELETE: &str = "\
 Examples:

@@ -30,7 +30,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Reads all of it.
+    /// Reads all of it at once.
     pub async fn read(host: &HostCluster, tenant: &Tenant) -> Self {
         let roots = host.secret(&tenant.name, "tenant-roots").await;
         let base = tenant.port(host).await;

@@ -11,7 +11,7 @@ use tests::lb_cluster::callers::Callers;
 /// Callers at the same time, each with a connection of its own and twenty requests a second.
 const CALLERS: usize = 3;
 
-/// A machine with node-lb.
+/// A machine of the site with node-lb.
 pub struct Site {
     node_lb: NodeLb,
     inside: NamespaceRuntime,

@@ -10,8 +10,8 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## shows kubectl, an outage, a denial and an admin.conf with two edge clusters until Ctrl-C (CI=1: once; SERVERS=3: of several servers; WORKER=1: a worker with node-lb, as root; DEMO_FLAGS=--help)
-	@CI=$(CI) exec .ci/demo $(if $(SERVERS),--servers $(SERVERS)) $(if $(WORKER),--worker) $(DEMO_FLAGS)
+demo: ## shows kubectl, an outage, a denial and an admin.conf with two edge clusters until Ctrl-C (CI=1: once; SERVERS=3: of several servers; WORKER=1: a worker with node-lb, as root; TENANT=1: two tenants of a host cluster, as root; DEMO_FLAGS=--help)
+	@CI=$(CI) exec .ci/demo $(if $(SERVERS),--servers $(SERVERS)) $(if $(WORKER),--worker) $(if $(TENANT),--tenant) $(DEMO_FLAGS)
 
 test: ## sets everything up and runs all tests (TEST_THREADS=N limits how many run at once)
 	@.ci/test

@@ -23,13 +23,16 @@ mod setup;
 mod several;
 mod several_addresses;
 mod shell_pod;
+mod tenant;
 mod tour;
 mod worker;
 
 use crate::binaries::BinaryError;
+use crate::host_cluster::HostUnavailable;
 use crate::kube::ClusterError;
 use crate::kube::account::AgentAccountError;
 use crate::kube::assets::MissingAssets;
+use crate::lab::{self, Lab, SiteError};
 use crate::lb_cluster::booted_worker::WorkerUnavailable;
 use crate::network::NetworkError;
 use crate::process::ProcessError;
@@ -78,6 +81,12 @@ pub enum DemoError {
     /// An agent's ServiceAccount could not be created.
     #[error(transparent)]
     Account(#[from] AgentAccountError),
+    /// There can be no host cluster here.
+    #[error(transparent)]
+    Host(#[from] HostUnavailable),
+    /// A site cannot be joined to the cloud.
+    #[error(transparent)]
+    Site(#[from] SiteError),
     /// There can be no worker here.
     #[error(transparent)]
     Worker(#[from] WorkerUnavailable),
@@ -165,21 +174,48 @@ fn begin() -> Option<(Scratch, Progress, Signals)> {
 /// # Panics
 /// If a part of the cluster does not start.
 pub async fn run_worker(once: bool) -> ExitCode {
+    show(once, worker::perform, |worker, progress| {
+        if let Err(error) = worker::print_next_steps(worker, progress) {
+            progress.plain(&format!("the kubeconfig cannot be written to the worker: {error}"));
+        }
+    })
+    .await
+}
+
+/// Runs the demo of tenants, and returns its exit code as [`run`] does. It has a runtime of its own.
+///
+/// # Panics
+/// If a part of a cluster does not start.
+pub fn run_tenant(once: bool) -> ExitCode {
+    let shown = lab::run(async |lab: &Lab| {
+        let next_steps = |stage: &_, progress: &_| tenant::print_next_steps(stage, lab, progress);
+        show(once, async |progress: &_| tenant::perform(progress, lab).await, next_steps).await
+    });
+    shown.unwrap_or_else(|error| {
+        println!("demo: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Shows a demo that keeps its parts until Ctrl-C, or ends at once.
+async fn show<T>(
+    once: bool,
+    perform: impl AsyncFnOnce(&Progress) -> Result<T, DemoError>,
+    next_steps: impl FnOnce(&T, &Progress),
+) -> ExitCode {
     let Some((_scratch, progress, mut signals)) = begin() else { return ExitCode::FAILURE };
     let shown = tokio::select! {
-        shown = timeout(SHOWN_MAX, worker::perform(&progress)) => shown.unwrap_or(Err(DemoError::Deadline)),
+        shown = timeout(SHOWN_MAX, perform(&progress)) => shown.unwrap_or(Err(DemoError::Deadline)),
         () = signals.next() => return ExitCode::from(INTERRUPTED),
     };
     match shown {
-        Ok(worker) => {
+        Ok(parts) => {
             if !once {
-                if let Err(error) = worker::print_next_steps(&worker, &progress) {
-                    progress.plain(&format!("the kubeconfig cannot be written to the worker: {error}"));
-                }
+                next_steps(&parts, &progress);
                 signals.next().await;
             }
             progress.say("stopping");
-            drop(worker);
+            drop(parts);
             progress.say("stopped everything; nothing is left");
             ExitCode::SUCCESS
         }

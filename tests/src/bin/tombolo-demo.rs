@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tests::demo::isolation::Isolation;
-use tests::demo::{DemoOptions, run, run_worker};
+use tests::demo::{DemoOptions, run, run_tenant, run_worker};
 
 const EXAMPLES: &str = "\
 Examples:
   make demo
   make demo SERVERS=3
   make demo WORKER=1
+  make demo TENANT=1
   make demo DEMO_FLAGS=\"--once --without-namespaces\"
   With the archive of a release, and etcd, kube-apiserver and kubectl of
   setup-envtest:
@@ -55,14 +56,22 @@ struct Flags {
     #[arg(long, conflicts_with_all = ["servers", "gateway_port", "without_namespaces"])]
     worker: bool,
 
+    /// Show tenants instead: two control planes on one host cluster, a machine that joins, a dark line to the cloud, and a worker that loses
+    /// its power; needs what --worker needs, and helm of `tests/kube/build --helm-only`
+    #[arg(long, conflicts_with_all = ["servers", "gateway_port", "without_namespaces", "worker"])]
+    tenant: bool,
+
     /// Set when the demo has started itself again in a user namespace
     #[arg(long, hide = true)]
     in_user_namespace: bool,
 }
 
 fn main() -> ExitCode {
-    let Flags { once, without_namespaces, gateway_port, bin_dir, servers, worker, in_user_namespace } =
+    let Flags { once, without_namespaces, gateway_port, bin_dir, servers, worker, tenant, in_user_namespace } =
         Flags::parse();
+    if tenant {
+        return run_tenant(once);
+    }
     if worker {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         return runtime.expect("a runtime can be built").block_on(run_worker(once));

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod control_plane;
+mod demo;
 mod from_cloud;
 mod registered;
 mod workers;

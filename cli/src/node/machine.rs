@@ -104,6 +104,11 @@ pub(super) fn can_run_kubelet(root: &Path, journal: &Journal) -> Result<(), Mach
     free(&KUBELET_PORTS, "kubelet")
 }
 
+/// Returns true if kubelet takes connections of API servers.
+pub(super) fn kubelet_listens() -> bool {
+    TcpStream::connect(KUBELET_PORTS[0]).is_ok()
+}
+
 fn free(addresses: &[&'static str], program: &'static str) -> Result<(), MachineError> {
     let taken = addresses.iter().find(|address| TcpStream::connect(address).is_ok());
     taken.map_or(Ok(()), |address| Err(MachineError::PortTaken(address, program)))

@@ -27,7 +27,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::cluster_info::{self, ClusterInfo};
 use super::discovery::{self, AskError};
 use super::load_balancer::{CA, KUBELET_CREDENTIAL};
-use super::machine::KUBELET_KUBECONFIG;
+use super::machine::{self, KUBELET_KUBECONFIG};
 use super::programs::ProgramError;
 use super::systemd::{KUBELET_UNIT, systemctl};
 use super::waiting;
@@ -51,6 +51,9 @@ const CERTIFICATES: &str = "var/lib/kubelet/pki";
 /// The longest wait for a certificate, which the cluster's controllers approve and sign.
 const CERTIFICATE_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The longest wait until a kubelet that was restarted takes connections.
+const KUBELET_MAX: Duration = Duration::from_secs(60);
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
@@ -83,6 +86,11 @@ pub(crate) enum NodeRotateError {
         CERTIFICATE_MAX.as_secs()
     )]
     NotSigned,
+    #[error(
+        "kubelet takes no connections {} s after its restart; see `journalctl --unit kubelet`, and run the command again",
+        KUBELET_MAX.as_secs()
+    )]
+    KubeletIsAway,
     #[error("a key or a request for a certificate cannot be made")]
     Request(#[from] rcgen::Error),
     #[error("{0} is no kubeconfig")]
@@ -111,7 +119,7 @@ pub(crate) fn rotate_ca(args: &NodeRotateCa) -> Result<Vec<String>, NodeRotateEr
         if has_cas || has_certificate || !worker.has_annotated(&info, scope).await? {
             // Only the machine itself runs something. Pods stay as they are.
             if args.root == Path::new("/") {
-                systemctl(&["restart", KUBELET_UNIT])?;
+                restart_kubelet().await?;
             }
             worker.annotate(&info, scope).await?;
         }
@@ -256,6 +264,19 @@ impl<'a> RotatedWorker<'a> {
         let connected = discovery::connect(server, config, None, scope).await;
         connected.map_err(|error: AskError| NodeRotateError::NoAnswer(server.clone(), error.to_string()))
     }
+}
+
+/// Restarts kubelet, and returns once API servers reach it again.
+async fn restart_kubelet() -> Result<(), NodeRotateError> {
+    systemctl(&["restart", KUBELET_UNIT])?;
+    let end = Instant::now() + KUBELET_MAX;
+    while !machine::kubelet_listens() {
+        if Instant::now() >= end {
+            return Err(NodeRotateError::KubeletIsAway);
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(())
 }
 
 fn annotations(info: &ClusterInfo) -> Value {

@@ -3,6 +3,7 @@
 mod replaced;
 mod rotation;
 mod site;
+mod taken_over;
 
 use std::collections::BTreeSet;
 

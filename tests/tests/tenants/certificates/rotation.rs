@@ -10,6 +10,7 @@ use serde_json::json;
 use tests::dial::dial;
 use tests::host_cluster::tenant::{Tenant, status_for};
 use tests::host_cluster::{HostCluster, HostNode};
+use tests::lb_cluster::command::Ended;
 use tests::pki::Issued;
 use tests::skip::skip;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -122,7 +123,8 @@ async fn refused(host: &HostCluster, words: &[&str], reason: &str) -> String {
     ended.said
 }
 
-async fn rotate(host: &HostCluster, words: &[&str]) -> tests::lb_cluster::command::Ended {
+/// Runs the command for a step with these words.
+pub async fn rotate(host: &HostCluster, words: &[&str]) -> Ended {
     let words = [&["certificates", "rotate-ca", TENANT, "--step"], words].concat();
     host.tombolo_tenant(&words).await
 }

@@ -19,13 +19,14 @@ pub struct LabelSelector(Vec<Requirement>);
 
 /// A condition on one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Requirement {
+pub struct Requirement {
     pub(crate) key: String,
     pub(crate) operator: Operator,
 }
 
+/// The comparison of a label with values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Operator {
+pub enum Operator {
     /// The label is there and has one of these values.
     In(Vec<String>),
     /// It has none of these values, or is not there.
@@ -56,7 +57,9 @@ pub enum NotALabelSelector {
 }
 
 impl LabelSelector {
-    pub(crate) fn new(requirements: Vec<Requirement>) -> Self {
+    /// Selects where all of these hold.
+    #[must_use]
+    pub fn new(requirements: Vec<Requirement>) -> Self {
         Self(requirements)
     }
 
@@ -72,6 +75,27 @@ impl LabelSelector {
                 Operator::DoesNotExist => value.is_none(),
             }
         })
+    }
+}
+
+impl Requirement {
+    /// A condition on the label `key`.
+    ///
+    /// # Errors
+    ///
+    /// [`NotALabelSelector::Key`], [`NotALabelSelector::Value`]: no label can have that name or one of the values.
+    pub fn new(key: String, operator: Operator) -> Result<Self, NotALabelSelector> {
+        if !is_label_name(&key) {
+            return Err(NotALabelSelector::Key(key));
+        }
+        let values = match &operator {
+            Operator::In(values) | Operator::NotIn(values) => values.as_slice(),
+            Operator::Exists | Operator::DoesNotExist => &[],
+        };
+        match values.iter().find(|value| !is_label_value(value)) {
+            Some(value) => Err(NotALabelSelector::Value(value.clone())),
+            None => Ok(Self { key, operator }),
+        }
     }
 }
 
@@ -114,13 +138,13 @@ fn requirement(condition: &str) -> Result<Requirement, NotALabelSelector> {
     let (raw_key, operator) = if let Some(raw_key) = condition.strip_prefix('!') {
         (raw_key, Operator::DoesNotExist)
     } else if let Some((raw_key, raw_value)) = condition.split_once("!=") {
-        (raw_key, Operator::NotIn(vec![value(raw_value)?]))
+        (raw_key, Operator::NotIn(vec![trimmed(raw_value)]))
     } else if let Some((raw_key, raw_value)) = condition.split_once('=') {
-        (raw_key, Operator::In(vec![value(raw_value.strip_prefix('=').unwrap_or(raw_value))?]))
+        (raw_key, Operator::In(vec![trimmed(raw_value.strip_prefix('=').unwrap_or(raw_value))]))
     } else if let Some((raw_key, set)) = condition.split_once(char::is_whitespace) {
         let (word, list) = set.split_once('(').ok_or_else(form)?;
         let list = list.strip_suffix(')').ok_or_else(form)?;
-        let values = list.split(',').map(value).collect::<Result<_, _>>()?;
+        let values = list.split(',').map(trimmed).collect();
         match word.trim() {
             "in" => (raw_key, Operator::In(values)),
             "notin" => (raw_key, Operator::NotIn(values)),
@@ -131,16 +155,11 @@ fn requirement(condition: &str) -> Result<Requirement, NotALabelSelector> {
     } else {
         (condition, Operator::Exists)
     };
-    let key = raw_key.trim();
-    if !is_label_name(key) {
-        return Err(NotALabelSelector::Key(key.to_owned()));
-    }
-    Ok(Requirement { key: key.to_owned(), operator })
+    Requirement::new(trimmed(raw_key), operator)
 }
 
-fn value(text: &str) -> Result<String, NotALabelSelector> {
-    let text = text.trim();
-    if is_label_value(text) { Ok(text.to_owned()) } else { Err(NotALabelSelector::Value(text.to_owned())) }
+fn trimmed(text: &str) -> String {
+    text.trim().to_owned()
 }
 
 /// Returns true for the name of a label, perhaps behind a DNS name and a slash.

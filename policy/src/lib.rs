@@ -18,7 +18,9 @@ mod target;
 
 pub use document::{Document, ENTRIES_MAX, KIND, RULES_MAX};
 pub use error::DocumentError;
-pub use label::{LABEL_BYTES_MAX, LabelSelector, NotALabelSelector, is_label_name, is_label_value};
+pub use label::{
+    LABEL_BYTES_MAX, LabelSelector, NotALabelSelector, Operator, Requirement, is_label_name, is_label_value,
+};
 pub use method::{DIAL_TOKEN, DIAL_TOKEN_PREFIX, NotAMethod, parse_method};
 pub use network::{Network, NotANetwork};
 pub use rules::{ClusterFacts, Notice, Principal, Request, Rules, Verdict};

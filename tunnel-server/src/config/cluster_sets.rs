@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use daemon::config::{KeyError, bounded};
-use policy::LabelSelector;
+use policy::{LabelSelector, NotALabelSelector, Operator, Requirement};
 use proto::cluster::is_dns_label;
 use serde::Deserialize;
 
@@ -97,26 +97,27 @@ pub(super) fn cluster_sets(raw: Vec<RawClusterSet>) -> Result<Vec<ClusterSet>, K
 
 fn selector(at: &str, raw: RawSelector) -> Result<LabelSelector, KeyError> {
     let RawSelector { match_labels, match_expressions } = raw;
-    let labels = match_labels.unwrap_or_default().into_iter().map(|(key, value)| format!("{key}={value}"));
-    let mut conditions: Vec<String> = labels.collect();
+    let labels = match_labels.unwrap_or_default().into_iter();
+    let mut conditions: Vec<(String, Operator)> =
+        labels.map(|(key, value)| (key, Operator::In(vec![value]))).collect();
     for RawRequirement { key, operator, values } in match_expressions.unwrap_or_default() {
         let values = values.unwrap_or_default();
-        let needs_values = matches!(operator, RawOperator::In | RawOperator::NotIn);
-        if needs_values == values.is_empty() {
-            let allowed = "values with In and NotIn, and none with Exists and DoesNotExist";
-            return Err(KeyError::new(at, format_args!("{key} {operator:?} {values:?}"), allowed));
-        }
-        let values = values.join(",");
-        conditions.push(match operator {
-            RawOperator::In => format!("{key} in ({values})"),
-            RawOperator::NotIn => format!("{key} notin ({values})"),
-            RawOperator::Exists => key,
-            RawOperator::DoesNotExist => format!("!{key}"),
+        conditions.push(match (operator, values.is_empty()) {
+            (RawOperator::In, false) => (key, Operator::In(values)),
+            (RawOperator::NotIn, false) => (key, Operator::NotIn(values)),
+            (RawOperator::Exists, true) => (key, Operator::Exists),
+            (RawOperator::DoesNotExist, true) => (key, Operator::DoesNotExist),
+            (RawOperator::In | RawOperator::NotIn, true)
+            | (RawOperator::Exists | RawOperator::DoesNotExist, false) => {
+                let allowed = "values with In and NotIn, and none with Exists and DoesNotExist";
+                return Err(KeyError::new(at, format_args!("{key} {operator:?} {values:?}"), allowed));
+            }
         });
     }
-    let text = conditions.join(",");
-    text.parse()
-        .map_err(|error| KeyError::new(at, format_args!("{text:?}"), format!("a label selector: {error}")))
+    let requirements = conditions.into_iter().map(|(key, operator)| Requirement::new(key, operator));
+    let requirements: Result<Vec<Requirement>, NotALabelSelector> = requirements.collect();
+    let invalid = |error| KeyError::new(at, error, "labels as Kubernetes has them");
+    requirements.map(LabelSelector::new).map_err(invalid)
 }
 
 #[cfg(test)]
@@ -162,6 +163,11 @@ mod tests {
             (json!([{ "labelSelector": {} }]), "clusterSets[0].name"),
             (
                 json!([{ "name": "a", "labelSelector": { "matchLabels": { "-x": "y" } } }]),
+                "clusterSets[0].labelSelector",
+            ),
+            // A value is one value, whatever a selector as text would make of it.
+            (
+                json!([{ "name": "a", "labelSelector": { "matchLabels": { "x": "y,z=1" } } }]),
                 "clusterSets[0].labelSelector",
             ),
             (expression(json!({ "key": "x", "operator": "In" })), "x In []"),

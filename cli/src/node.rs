@@ -17,6 +17,7 @@ mod systemd;
 mod traces;
 mod waiting;
 
+pub(crate) use facts::is_ready;
 pub(crate) use join::join;
 pub(crate) use join_command::{BY_NODE_LB, JOINING_GROUP, JoinCommandError};
 pub(crate) use join_command::{command_of as join_command_of, print as print_join_command};

@@ -175,11 +175,9 @@ impl Limiter {
         let (key, max) = (key(caller), self.0.limits.caller.connections);
         let room = self.connections_room(&key, Instant::now());
         let mut connections = self.connections();
-        let open = connections.get(&key).copied().unwrap_or_default();
-        if open >= room {
+        if !enter(&mut connections, &key, room) {
             return Err(count_exceeded(LimitExceeded::CallerConnections(max)));
         }
-        connections.insert(key.clone(), open + 1);
         drop(connections);
         Ok(ConnectionGuard { limiter: self.clone(), key })
     }
@@ -190,13 +188,9 @@ impl Limiter {
     /// [`LimitExceeded::CallerSetReads`] if the caller has [`SET_READS_MAX`] already.
     pub(crate) fn enter_set_read(&self, caller: &Caller) -> Result<SetReadGuard, LimitExceeded> {
         let key = key(caller);
-        let mut reads = self.set_reads();
-        let running = reads.get(&key).copied().unwrap_or_default();
-        if running >= SET_READS_MAX {
+        if !enter(&mut self.set_reads(), &key, SET_READS_MAX) {
             return Err(count_exceeded(LimitExceeded::CallerSetReads(SET_READS_MAX)));
         }
-        reads.insert(key.clone(), running + 1);
-        drop(reads);
         Ok(SetReadGuard { limiter: self.clone(), key })
     }
 
@@ -285,6 +279,15 @@ impl Drop for SetReadGuard {
     fn drop(&mut self) {
         leave(&mut self.limiter.set_reads(), &self.key);
     }
+}
+
+/// Counts one more for a caller that has less than there is `room`. Returns false for any other.
+fn enter(counts: &mut HashMap<CallerKey, usize>, key: &CallerKey, room: usize) -> bool {
+    let count = counts.get(key).copied().unwrap_or_default();
+    if count < room {
+        counts.insert(key.clone(), count + 1);
+    }
+    count < room
 }
 
 /// Counts one less, and forgets a caller that has none left.

@@ -114,12 +114,12 @@ async fn get(
     }
 }
 
-/// Returns true if a Node has the condition Ready.
-pub(super) fn is_ready(node: &Value) -> bool {
+/// Returns true if a Node, or a pod, has the condition Ready.
+pub(crate) fn is_ready(node: &Value) -> bool {
     ready_condition(node).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// The condition Ready of a Node, if kubelet has reported it.
+/// The condition Ready of a Node or of a pod, if kubelet has reported it.
 pub(super) fn ready_condition(node: &Value) -> Option<&Value> {
     node["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")
 }

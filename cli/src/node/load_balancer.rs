@@ -54,6 +54,6 @@ pub(super) fn state(args: &NodeJoin, journal: &mut Journal) -> Result<(), Journa
 }
 
 /// The certificates in a file, so that a file with other line breaks or comments is the same.
-fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
+pub(super) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).flatten().collect()
 }

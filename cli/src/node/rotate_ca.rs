@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,20 +17,18 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rustls::ALL_VERSIONS;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
-use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use serde_json::{Value, json};
-use tokio::time::sleep;
 use trust::Pin;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::cluster_info::{self, ClusterInfo};
-use super::discovery::{self, AskError};
-use super::load_balancer::{CA, KUBELET_CREDENTIAL};
+use super::discovery;
+use super::load_balancer::{CA, KUBELET_CREDENTIAL, certificates};
 use super::machine::{self, KUBELET_KUBECONFIG};
 use super::programs::ProgramError;
 use super::systemd::{KUBELET_UNIT, systemctl};
-use super::waiting;
+use super::waiting::{self, within};
 use crate::args::NodeRotateCa;
 use crate::files::{self, Existing, NewFile, ReadError, WriteError};
 use crate::https::HttpsConnection;
@@ -50,7 +48,6 @@ const CERTIFICATES: &str = "var/lib/kubelet/pki";
 
 /// The longest wait for a certificate, which the cluster's controllers approve and sign.
 const CERTIFICATE_MAX: Duration = Duration::from_secs(120);
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The longest wait until a kubelet that was restarted takes connections.
 const KUBELET_MAX: Duration = Duration::from_secs(60);
@@ -209,18 +206,15 @@ impl<'a> RotatedWorker<'a> {
         let request = signing_request(&self.user, &key)?;
         let made = send(&mut api, Method::POST, REQUESTS, Some(&request)).await?;
         let path = format!("{REQUESTS}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
-        let end = Instant::now() + CERTIFICATE_MAX;
-        let certificate = loop {
-            let seen = send(&mut api, Method::GET, &path, None).await?;
-            let issued = seen["status"]["certificate"].as_str().and_then(|text| BASE64.decode(text).ok());
-            if let Some(pem) = issued.and_then(|pem| String::from_utf8(pem).ok()) {
-                break pem;
-            }
-            if Instant::now() >= end {
-                return Err(NodeRotateError::NotSigned);
-            }
-            sleep(LOOK_EVERY).await;
-        };
+        let certificate = within(CERTIFICATE_MAX, async || {
+            let seen = match send(&mut api, Method::GET, &path, None).await {
+                Ok(seen) => seen,
+                Err(error) => return Some(Err(error)),
+            };
+            let pem = BASE64.decode(seen["status"]["certificate"].as_str()?).ok()?;
+            String::from_utf8(pem).ok().map(Ok)
+        });
+        let certificate = certificate.await.ok_or(NodeRotateError::NotSigned)??;
         if !has_newest(&certificate) {
             return Err(NodeRotateError::NotSigned);
         }
@@ -257,26 +251,17 @@ impl<'a> RotatedWorker<'a> {
 
     /// Connects with kubelet's certificate as it is now.
     async fn connect(&self, info: &ClusterInfo, scope: &Scope) -> Result<HttpsConnection, NodeRotateError> {
-        let path = self.args.root.join(KUBELET_CREDENTIAL);
-        let identity = waiting::identity(&path).map_err(|_| NodeRotateError::NoCertificate(path))?;
-        let config = tls::client(info.roots.clone(), Some(identity), ALL_VERSIONS, ALPN_HTTP1)?;
-        let server = &self.args.api_server;
-        let connected = discovery::connect(server, config, None, scope).await;
-        connected.map_err(|error: AskError| NodeRotateError::NoAnswer(server.clone(), error.to_string()))
+        let RotatedWorker { args: NodeRotateCa { api_server, root }, .. } = self;
+        let connected = waiting::connect(root, api_server, info, scope).await;
+        connected.map_err(|error| NodeRotateError::NoAnswer(api_server.clone(), error.to_string()))
     }
 }
 
 /// Restarts kubelet, and returns once API servers reach it again.
 async fn restart_kubelet() -> Result<(), NodeRotateError> {
     systemctl(&["restart", KUBELET_UNIT])?;
-    let end = Instant::now() + KUBELET_MAX;
-    while !machine::kubelet_listens() {
-        if Instant::now() >= end {
-            return Err(NodeRotateError::KubeletIsAway);
-        }
-        sleep(LOOK_EVERY).await;
-    }
-    Ok(())
+    let listens = within(KUBELET_MAX, async || machine::kubelet_listens().then_some(()));
+    listens.await.ok_or(NodeRotateError::KubeletIsAway)
 }
 
 fn annotations(info: &ClusterInfo) -> Value {
@@ -344,10 +329,6 @@ fn has_issued(ca: &CertificateDer<'static>, leaf: &CertificateDer<'_>) -> bool {
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), transport::tls::provider());
     verifier.build().is_ok_and(|verifier| verifier.verify_client_cert(leaf, &[], UnixTime::now()).is_ok())
-}
-
-fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
-    CertificateDer::pem_slice_iter(pem.as_bytes()).flatten().collect()
 }
 
 fn common_name(leaf: &CertificateDer<'static>) -> Option<String> {

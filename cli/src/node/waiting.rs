@@ -19,6 +19,7 @@ use super::discovery::{self, AskError};
 use super::facts;
 use super::load_balancer::KUBELET_CREDENTIAL;
 use super::machine::{KUBELET_KUBECONFIG, LB};
+use crate::https::HttpsConnection;
 use crate::print;
 use crate::tls::{self, ALPN_HTTP1, ClientIdentity};
 
@@ -110,11 +111,21 @@ pub(super) async fn node(
     ))
 }
 
-/// The object, by kubelet's own certificate through node-lb.
-async fn read(root: &Path, path: &str, info: &ClusterInfo, scope: &Scope) -> Result<Value, AskError> {
+/// Connects to an API server with kubelet's own certificate.
+pub(super) async fn connect(
+    root: &Path,
+    server: &str,
+    info: &ClusterInfo,
+    scope: &Scope,
+) -> Result<HttpsConnection, AskError> {
     let identity = identity(&root.join(KUBELET_CREDENTIAL)).map_err(io::Error::other)?;
     let config = tls::client(info.roots.clone(), Some(identity), ALL_VERSIONS, ALPN_HTTP1);
-    let mut connection = discovery::connect(LB, config.map_err(io::Error::other)?, None, scope).await?;
+    discovery::connect(server, config.map_err(io::Error::other)?, None, scope).await
+}
+
+/// The object, by kubelet's own certificate through node-lb.
+async fn read(root: &Path, path: &str, info: &ClusterInfo, scope: &Scope) -> Result<Value, AskError> {
+    let mut connection = connect(root, LB, info, scope).await?;
     let answer = connection.send(Method::GET, path, None).await?;
     if answer.status != 200 {
         return Err(AskError::Status(answer.status));
@@ -130,7 +141,7 @@ pub(super) fn identity(path: &Path) -> Result<ClientIdentity, pem::Error> {
 }
 
 /// Looks until `done` says something, for at most `limit`.
-async fn within<T>(limit: Duration, mut done: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+pub(super) async fn within<T>(limit: Duration, mut done: impl AsyncFnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {
         if let Some(found) = done().await {

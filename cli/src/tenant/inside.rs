@@ -19,6 +19,7 @@ use super::record::TenantRecord;
 use crate::doctor::ReachedCluster;
 use crate::https::{HttpsConnection, SendError};
 use crate::kubeconfig::reader::HttpsServer;
+use crate::node::is_ready;
 use crate::tls::{self, ALPN_HTTP1, ClientIdentity};
 
 /// Longest wait for a connection with its handshake.
@@ -191,10 +192,6 @@ fn path_of(object: &Value) -> String {
 
 fn forward(host: &Host, tenant: &TenantRecord) -> Result<PortForward, InsideError> {
     let pods = host.list(&["pods", "--selector", "app.kubernetes.io/name=apiserver"])?;
-    let is_ready = |pod: &Value| {
-        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-    };
     let pod = pods.iter().find(|pod| is_ready(pod)).and_then(|pod| pod["metadata"]["name"].as_str());
     let pod = format!("pod/{}", pod.ok_or(InsideError::NoPod)?);
     let port = format!(":{}", tenant.ports.first());

@@ -7,18 +7,16 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::agent_token::{TOKEN, key_id, key_id_in};
+use super::agent_token::{TOKEN, in_secret, key_id, key_id_in};
 use super::inside::{InsideError, TenantApi};
-use crate::node::{KUBELET_CA, TRUSTED_CAS};
+use super::objects::ROOT_CA;
+use crate::node::{KUBELET_CA, TRUSTED_CAS, is_ready};
 
 /// kubelet exchanges the token of a pod before it is so old, whatever its validity.
 const TOKEN_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The validity of a pod's token if the pod does not say it.
 const TOKEN_VALIDITY: u64 = 3607;
-
-/// The ConfigMap with the CAs of a cluster that every pod with a token has.
-pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// Finds what does not trust the next CA. `pin` is that of the CA, and everything trusts it since `since`.
 ///
@@ -115,8 +113,7 @@ fn older_token(pod: &Value, since: OffsetDateTime, now: OffsetDateTime) -> Optio
 
 /// A Secret with a token that another key has signed.
 fn old_token(secret: &Value, key: &str) -> Option<String> {
-    let is_old =
-        super::agent_token::in_secret(secret).is_some_and(|token| key_id_in(&token).as_deref() != Some(key));
+    let is_old = in_secret(secret).is_some_and(|token| key_id_in(&token).as_deref() != Some(key));
     is_old.then(|| {
         let name = full_name(secret);
         if name.ends_with(&format!("/{TOKEN}")) {
@@ -126,14 +123,6 @@ fn old_token(secret: &Value, key: &str) -> Option<String> {
             "the Secret {name} has a token of the old key; make another Secret for those who use it, and delete this one"
         )
     })
-}
-
-fn is_ready(node: &Value) -> bool {
-    let conditions = node["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// The sources of a pod's projected volumes.

@@ -12,6 +12,9 @@ pub(super) const NODE_LABEL: (&str, &str) = ("tombolo.dev/control-planes", "true
 /// Both etcds, with the place of each in the block of ports.
 pub(super) const ETCDS: [(&str, u16); 2] = [("etcd-data", 3), ("etcd-event", 6)];
 
+/// The ConfigMap with the CAs of a cluster, which every pod with a token has.
+pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
+
 /// The account of the agents, in the host cluster and in the tenant.
 pub(super) const SERVICE_ACCOUNT: &str = "tunnel-agent";
 

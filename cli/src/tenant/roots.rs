@@ -10,7 +10,7 @@ use serde_json::Value;
 use trust::Pin;
 
 use super::host::{Host, HostError};
-use super::objects::{file_of, secret};
+use super::objects::{ROOT_CA, file_of, secret};
 use super::pki::{PkiError, TenantAuthority, TenantRoots};
 use super::rotation::Rotation;
 use crate::files::{self, ReadError};
@@ -125,7 +125,7 @@ fn find_stored(host: &Host, tenant: &str) -> Result<Option<(Value, StoredRoots)>
         return Ok(None);
     }
     let stored = StoredRoots::parse(tenant, &found)?;
-    let of_host = host.get(&["configmap", "kube-root-ca.crt", "--namespace", "default"])?;
+    let of_host = host.get(&["configmap", ROOT_CA, "--namespace", "default"])?;
     let of_host = of_host["data"]["ca.crt"].as_str().unwrap_or_default();
     let next = stored.next.iter().map(|(next, _)| next);
     if std::iter::once(&stored.present).chain(next).any(|roots| is_shared(roots, of_host)) {

@@ -14,7 +14,8 @@ use super::bootstrap::{self, BootstrapError};
 use super::created::{CreatedTenant, TenantError};
 use super::host::HostError;
 use super::inside::{InsideError, TenantApi};
-use super::leftovers::{self, ROOT_CA};
+use super::leftovers;
+use super::objects::ROOT_CA;
 use super::parts::{self, Part};
 use super::pki::{PkiError, TenantAuthority, TenantRoots};
 use super::renew::{self, RenewError};
@@ -92,7 +93,7 @@ pub(crate) fn rotate_ca(args: &TenantRotateCa) -> Result<Vec<String>, RotateCaEr
     if let Some(other) = args.yes.as_ref().filter(|other| **other != args.tenant.name) {
         return Err(RotateCaError::OtherName(other.to_string(), name.to_owned()));
     }
-    let tenant = CreatedTenant::find(&args.tenant.host, name)?;
+    let mut tenant = CreatedTenant::find(&args.tenant.host, name)?;
     let stored = roots::read_stored(&tenant.host, name)?;
     match admit(step, stored.rotation())? {
         Admitted::IsComplete => return Ok(vec![format!("the step {step} is complete already")]),
@@ -106,7 +107,7 @@ pub(crate) fn rotate_ca(args: &TenantRotateCa) -> Result<Vec<String>, RotateCaEr
         }
     }
     // With the CAs of the step that has begun.
-    let tenant = CreatedTenant::find(&args.tenant.host, name)?;
+    tenant.roots = roots::read(&tenant.host, name)?;
     renew::reissue(&tenant, args.chart.as_deref(), args.timeout)?;
     let server = args.tenant.server.as_deref();
     bootstrap::make(&tenant, server)?;

@@ -2,11 +2,14 @@
 
 use serde_json::json;
 
-use super::HostCluster;
+use super::{HostCluster, KUBECTL_MAX, SiteNetwork};
 use crate::binaries::binary;
+use crate::enroll;
+use crate::kube::assets::Assets;
+use crate::kube::kubectl::Kubectl;
 use crate::lb_cluster::command::Ended;
 use crate::node::{Image, libraries_of, with_libraries};
-use crate::rig::{GROUP, Rig};
+use crate::rig::{GROUP, Rig, ServerPlacement};
 
 /// The image of the agents, as the chart names it.
 const IMAGE: (&str, &str) = ("tombolo.test/tunnel-agent", "1");
@@ -29,6 +32,33 @@ impl HostCluster {
         for node in &self.nodes {
             node.node.load(&image).await.expect("an image");
         }
+    }
+
+    /// Starts a server beside the host cluster's API server, with its enrollment open. The caller is [`within`](crate::lab::within) that
+    /// network.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_server(&self) -> Rig {
+        let placement = ServerPlacement {
+            network_namespace: self.network.core().path().to_owned(),
+            address: SiteNetwork::CORE.into(),
+            is_dual: false,
+            variables: Vec::new(),
+        };
+        let mut rig = Rig::start_at(placement, "info", "").await;
+        enroll::open(&mut rig).await;
+        rig
+    }
+
+    /// Alice's kubectl at a tenant by the gateway of that server.
+    ///
+    /// # Panics
+    /// If there is no kubectl.
+    pub async fn by_gateway(&self, tenant: &str, rig: &Rig) -> Kubectl {
+        let kubeconfig = rig.kubeconfig("alice", &[GROUP], tenant).await;
+        let alice = Kubectl::new(Assets::find().expect("kubectl").kubectl, kubeconfig).limit(KUBECTL_MAX);
+        alice.in_network_namespace(Some(self.network.core().path().to_owned()))
     }
 
     /// Registers a tenant at a server, whose enrollment is open, as a person does it. Alice of [`GROUP`] is its administrator then.

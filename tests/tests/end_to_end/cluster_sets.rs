@@ -300,9 +300,7 @@ fn annotated(item: &Value, cluster: &str) -> Value {
 }
 
 fn json_of(reply: &Reply) -> Value {
-    let body =
-        reply.body.find('{').map_or("", |from| &reply.body[from..=reply.body.rfind('}').expect("an object")]);
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {reply:?}"))
+    serde_json::from_str(&reply.body).unwrap_or_else(|error| panic!("{error}: {reply:?}"))
 }
 
 fn text(bytes: &[u8]) -> String {

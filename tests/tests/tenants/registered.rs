@@ -3,11 +3,10 @@
 use tests::enroll;
 use tests::host_cluster::agents::AGENTS;
 use tests::host_cluster::tenant::Tenant;
-use tests::host_cluster::{HostCluster, KUBECTL_MAX, SiteNetwork};
-use tests::kube::assets::Assets;
+use tests::host_cluster::{HostCluster, KUBECTL_MAX};
 use tests::kube::kubectl::Kubectl;
 use tests::lab::within;
-use tests::rig::{GROUP, Rig, ServerPlacement};
+use tests::rig::Rig;
 use tests::skip::skip;
 use tokio::task::block_in_place;
 
@@ -30,24 +29,14 @@ async fn one_command_makes_a_tenant_a_cluster_that_the_cloud_reaches() {
 }
 
 async fn is_reached(host: &HostCluster, tenant: &Tenant) {
-    let core = host.network.core().path().to_owned();
-    let placement = ServerPlacement {
-        network_namespace: core.clone(),
-        address: SiteNetwork::CORE.into(),
-        is_dual: false,
-        variables: Vec::new(),
-    };
-    let mut rig = Rig::start_at(placement, "info", "").await;
-    enroll::open(&mut rig).await;
+    let rig = host.start_server().await;
     // A second time changes nothing.
     for _ in 0..2 {
         host.register(TENANT, &rig).await;
     }
     rig.connected(TENANT).await;
 
-    let alice = rig.kubeconfig("alice", &[GROUP], TENANT).await;
-    let alice = Kubectl::new(Assets::find().expect("kubectl").kubectl, alice).limit(KUBECTL_MAX);
-    let alice = alice.in_network_namespace(Some(core));
+    let alice = host.by_gateway(TENANT, &rig).await;
     alice.stdout(&["create", "namespace", "by-gateway"]).await;
     tenant.admin.stdout(&["get", "namespace", "by-gateway"]).await;
     let absent = host.admin.refusal(&["get", "namespace", "by-gateway"]).await;

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use trust::Role;
 use trust::bundle::{Anchors, BundleError, TrustBundle};
 
-use crate::config::{self, AdminRules, ClusterSet, Config};
+use crate::config::{self, AdminRules, ClusterSet, Config, ConfigError};
 use crate::metrics::{ReloadStatus, ReloadedFile};
 
 /// Calls `take` with the bytes of the file at `path` whenever they differ from `contents`, and then after
@@ -69,34 +69,35 @@ pub(super) async fn follow_bundle(
     follow(ReloadedFile::TrustBundle, path, contents, read, take).await;
 }
 
-/// Reloads the administrators from the configuration file. Its other parts need a restart.
+/// Reloads the administrators from the configuration file.
 pub(super) async fn follow_admins(path: PathBuf, given: watch::Sender<Arc<AdminRules>>) {
-    let (contents, at) = (read_config(&path).unwrap_or_default(), path.clone());
-    let take = move |bytes: Vec<u8>| {
-        let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
-        let rules = config::admin_rules(&text, &at).map_err(|error| error_chain(&error).to_string())?;
-        given.send_replace(Arc::new(rules));
-        Ok(())
-    };
-    follow(ReloadedFile::Admins, path, contents, read_config, take).await;
+    let take = move |rules| drop(given.send_replace(Arc::new(rules)));
+    follow_config(ReloadedFile::Admins, path, config::admin_rules, take).await;
 }
 
 /// The cluster sets of the configuration file, which is read again when it changes.
 pub(super) fn cluster_sets(config: &mut Config, scope: &Scope) -> watch::Receiver<Arc<[ClusterSet]>> {
     let (given, taken) = watch::channel(Arc::from(std::mem::take(&mut config.cluster_sets)));
-    scope.spawn_background(follow_cluster_sets(config.file.clone(), given));
+    let take = move |sets: Vec<ClusterSet>| drop(given.send_replace(sets.into()));
+    let path = config.file.clone();
+    scope.spawn_background(follow_config(ReloadedFile::ClusterSets, path, config::cluster_sets_of, take));
     taken
 }
 
-async fn follow_cluster_sets(path: PathBuf, given: watch::Sender<Arc<[ClusterSet]>>) {
+/// Reloads a part of the configuration file, which `parse` reads. Most other parts need a restart.
+async fn follow_config<T>(
+    file: ReloadedFile,
+    path: PathBuf,
+    parse: impl Fn(&str, &Path) -> Result<T, ConfigError> + Send,
+    take: impl Fn(T) + Send,
+) {
     let (contents, at) = (read_config(&path).unwrap_or_default(), path.clone());
     let take = move |bytes: Vec<u8>| {
         let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
-        let sets = config::cluster_sets_of(&text, &at).map_err(|error| error_chain(&error).to_string())?;
-        given.send_replace(sets.into());
+        take(parse(&text, &at).map_err(|error| error_chain(&error).to_string())?);
         Ok(())
     };
-    follow(ReloadedFile::ClusterSets, path, contents, read_config, take).await;
+    follow(file, path, contents, read_config, take).await;
 }
 
 fn read_config(path: &Path) -> Result<Vec<u8>, KeyError> {

@@ -84,8 +84,9 @@ impl Gateway {
         let AdmittedSetRead { caller, assumed, read } = admitted;
         let _counted = self.0.limiter.enter_set_read(caller)?;
         let accepted = Accepted::of(request.headers(), read.kind()).ok_or(ClusterSetError::NotAcceptable)?;
-        let (sets, deadline) = (&self.0.cluster_sets, deadline(read));
-        let bound = [read.set(), &read.target(), accepted.as_str(), caller.user()];
+        let (sets, target) = (&self.0.cluster_sets, read.target());
+        let deadline = deadline(read, &target);
+        let bound = [read.set(), &target, accepted.as_str(), caller.user()];
         let position = read.continue_token().map(|token| sets.tokens.open(token, &bound)).transpose()?;
         let clusters = self.members(caller, read, position.as_ref())?;
 
@@ -179,14 +180,15 @@ impl Asked<'_> {
     }
 }
 
-fn deadline(read: &SetRead) -> Instant {
+/// The end of a read with this target.
+fn deadline(read: &SetRead, target: &str) -> Instant {
     let default = match read.kind() {
         SetReadKind::Discovery | SetReadKind::Document => DISCOVERY_TIME_DEFAULT,
         SetReadKind::List | SetReadKind::Name => TIME_DEFAULT,
     };
     let wanted = read.timeout().unwrap_or(default).min(TIME_MAX);
     // kubectl gives up after its --request-timeout, and could not read a later answer.
-    let readable = read.target().split_once('?').and_then(|(_, query)| time_to_answer(query));
+    let readable = target.split_once('?').and_then(|(_, query)| time_to_answer(query));
     Instant::now() + readable.map_or(wanted, |readable| readable.min(wanted))
 }
 

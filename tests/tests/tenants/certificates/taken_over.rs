@@ -2,17 +2,13 @@
 
 use std::fs;
 
-use tests::enroll;
 use tests::host_cluster::tenant::Tenant;
 use tests::host_cluster::worker::TenantWorker;
-use tests::host_cluster::{HostCluster, KUBECTL_MAX, SiteNetwork};
-use tests::kube::assets::Assets;
-use tests::kube::kubectl::Kubectl;
+use tests::host_cluster::{HostCluster, KUBECTL_MAX};
 use tests::lab::{NamespaceRuntime, within};
 use tests::lb_cluster::callers::Callers;
 use tests::lb_cluster::command::Ended;
 use tests::lb_cluster::until;
-use tests::rig::{GROUP, Rig, ServerPlacement};
 use tests::skip::skip;
 use tokio::task::block_in_place;
 
@@ -41,20 +37,10 @@ async fn workers_and_agents_take_over_the_cas_of_their_tenant() {
 async fn are_taken_over(host: &HostCluster, tenant: &Tenant, [worker, later]: &[TenantWorker; 2]) {
     worker.join(host, tenant).await;
     worker.runs_a_pod(tenant).await;
-    let core = host.network.core().path().to_owned();
-    let placement = ServerPlacement {
-        network_namespace: core.clone(),
-        address: SiteNetwork::CORE.into(),
-        is_dual: false,
-        variables: Vec::new(),
-    };
-    let mut rig = Rig::start_at(placement, "info", "").await;
-    enroll::open(&mut rig).await;
+    let rig = host.start_server().await;
     host.register(TENANT, &rig).await;
     rig.connected(TENANT).await;
-    let alice = rig.kubeconfig("alice", &[GROUP], TENANT).await;
-    let alice = Kubectl::new(Assets::find().expect("kubectl").kubectl, alice).limit(KUBECTL_MAX);
-    let alice = alice.in_network_namespace(Some(core));
+    let alice = host.by_gateway(TENANT, &rig).await;
     let old_ca = tenant.administrator().await.0;
 
     step(host, tenant, worker, &["trust"]).await;

@@ -25,24 +25,18 @@ pub(super) fn merge(
     members: Vec<Member<Answered>>,
     accepted: Accepted,
 ) -> Result<SetAnswer, ClusterSetError> {
-    let parsed: Vec<Member<Value>> = members
-        .into_iter()
-        .map(|Member { cluster, as_of, outcome }| Member {
-            cluster,
-            as_of,
-            outcome: outcome.and_then(|answered| match serde_json::from_slice(&answered.body) {
-                Ok(Value::Object(document)) => Outcome::Fresh(Value::Object(document)),
-                Ok(_) | Err(_) => {
-                    Outcome::failed("NotDiscovery", "the cluster answered what is no discovery document")
-                }
-            }),
-        })
-        .collect();
+    let parse = |answered: Answered| match serde_json::from_slice(&answered.body) {
+        Ok(Value::Object(document)) => Outcome::Fresh(document),
+        Ok(_) | Err(_) => {
+            Outcome::failed("NotDiscovery", "the cluster answered what is no discovery document")
+        }
+    };
+    let parsed: Vec<_> = members.into_iter().map(|member| member.and_then(parse)).collect();
     let report = Report::of(&parsed);
     report.check_answered()?;
     let mut union = Map::new();
     for member in parsed {
-        if let Outcome::Fresh(Value::Object(document)) = member.outcome {
+        if let Outcome::Fresh(document) = member.outcome {
             join(&mut union, document);
         }
     }

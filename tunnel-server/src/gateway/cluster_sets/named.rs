@@ -26,11 +26,8 @@ pub(super) fn merge(
         return Err(if report.failed() > 0 { report.nobody() } else { ClusterSetError::Absent });
     }
     if accepted.is_table() {
-        let parts = members.into_iter().map(|Member { cluster, as_of, outcome }| Member {
-            cluster,
-            as_of,
-            outcome: outcome.and_then(|answered| list::parse(answered, accepted)),
-        });
+        let parts =
+            members.into_iter().map(|member| member.and_then(|answered| list::parse(answered, accepted)));
         return list::merge(parts.collect(), accepted, None, |_| None);
     }
     if count > 1 {

@@ -51,4 +51,19 @@ impl<T> Member<T> {
     pub(super) fn new(cluster: ClusterId, outcome: Outcome<T>) -> Self {
         Self { cluster, as_of: SystemTime::now(), outcome }
     }
+
+    pub(super) fn and_then<U>(self, then: impl FnOnce(T) -> Outcome<U>) -> Member<U> {
+        let Self { cluster, as_of, outcome } = self;
+        Member { cluster, as_of, outcome: outcome.and_then(then) }
+    }
+
+    /// The same without the answer itself.
+    pub(super) fn without_answer(&self) -> Member<()> {
+        let outcome = match &self.outcome {
+            Outcome::Fresh(_) => Outcome::Fresh(()),
+            Outcome::Absent => Outcome::Absent,
+            Outcome::Failed(failure) => Outcome::Failed(failure.clone()),
+        };
+        Member { cluster: self.cluster.clone(), as_of: self.as_of, outcome }
+    }
 }

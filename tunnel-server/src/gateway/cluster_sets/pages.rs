@@ -46,11 +46,7 @@ pub(super) async fn all<T, F>(clusters: &[ClusterId], ask: impl Fn(usize, Cluste
 where
     F: Future<Output = Outcome<T>>,
 {
-    let asked = clusters.iter().cloned().enumerate().map(|(number, cluster)| {
-        let asked = ask(number, cluster.clone());
-        async { Member::new(cluster, asked.await) }
-    });
-    stream::iter(asked).buffered(CLUSTERS_AT_ONCE_MAX).collect().await
+    stream::iter(questions(clusters, ask)).buffered(CLUSTERS_AT_ONCE_MAX).collect().await
 }
 
 /// Asks some clusters at a time until one has answered. Returns its answer and the outcomes until then.
@@ -61,23 +57,26 @@ pub(super) async fn first<T, F>(
 where
     F: Future<Output = Outcome<T>>,
 {
-    let asked = clusters.iter().cloned().enumerate().map(|(number, cluster)| {
-        let asked = ask(number, cluster.clone());
-        async { Member::new(cluster, asked.await) }
-    });
-    let (mut asked, mut members) = (stream::iter(asked).buffer_unordered(DOCUMENTS_AT_ONCE), Vec::new());
-    while let Some(Member { cluster, as_of, outcome }) = asked.next().await {
-        let (found, outcome) = match outcome {
-            Outcome::Fresh(answer) => (Some(answer), Outcome::Fresh(())),
-            Outcome::Absent => (None, Outcome::Absent),
-            Outcome::Failed(failure) => (None, Outcome::Failed(failure)),
-        };
-        members.push(Member { cluster, as_of, outcome });
-        if found.is_some() {
-            return (found, members);
+    let mut asked = stream::iter(questions(clusters, ask)).buffer_unordered(DOCUMENTS_AT_ONCE);
+    let mut members = Vec::new();
+    while let Some(member) = asked.next().await {
+        members.push(member.without_answer());
+        if let Outcome::Fresh(found) = member.outcome {
+            return (Some(found), members);
         }
     }
     (None, members)
+}
+
+/// The questions to these clusters, each with its number.
+fn questions<T, F: Future<Output = Outcome<T>>>(
+    clusters: &[ClusterId],
+    ask: impl Fn(usize, ClusterId) -> F,
+) -> impl Iterator<Item = impl Future<Output = Member<T>>> {
+    clusters.iter().cloned().enumerate().map(move |(number, cluster)| {
+        let asked = ask(number, cluster.clone());
+        async { Member::new(cluster, asked.await) }
+    })
 }
 
 impl Pages {

@@ -1,7 +1,5 @@
 //! Says which clusters have answered: the header, the warnings and the body say it alike.
 
-use std::time::SystemTime;
-
 use prost_types::Timestamp;
 use proto::ClusterId;
 use serde_json::{Value, json};
@@ -17,34 +15,11 @@ const WARNING_CHARS_MAX: usize = 200;
 
 /// The outcomes of the clusters that were asked.
 #[derive(Debug)]
-pub(super) struct Report(Vec<Line>);
-
-#[derive(Debug)]
-struct Line {
-    cluster: ClusterId,
-    as_of: SystemTime,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    Fresh,
-    Absent,
-    Failed(Failure),
-}
+pub(super) struct Report(Vec<Member<()>>);
 
 impl Report {
     pub(super) fn of<T>(members: &[Member<T>]) -> Self {
-        let line = |member: &Member<T>| Line {
-            cluster: member.cluster.clone(),
-            as_of: member.as_of,
-            state: match &member.outcome {
-                Outcome::Fresh(_) => State::Fresh,
-                Outcome::Absent => State::Absent,
-                Outcome::Failed(failure) => State::Failed(failure.clone()),
-            },
-        };
-        Self(members.iter().map(line).collect())
+        Self(members.iter().map(Member::without_answer).collect())
     }
 
     /// The number of clusters without an answer.
@@ -53,9 +28,9 @@ impl Report {
     }
 
     fn failures(&self) -> impl Iterator<Item = (&ClusterId, &Failure)> {
-        self.0.iter().filter_map(|line| match &line.state {
-            State::Failed(failure) => Some((&line.cluster, failure)),
-            State::Fresh | State::Absent => None,
+        self.0.iter().filter_map(|member| match &member.outcome {
+            Outcome::Failed(failure) => Some((&member.cluster, failure)),
+            Outcome::Fresh(()) | Outcome::Absent => None,
         })
     }
 
@@ -64,12 +39,9 @@ impl Report {
     /// # Errors
     /// Nobody has answered, or everybody has answered that there is no such resource.
     pub(super) fn check_answered(&self) -> Result<(), ClusterSetError> {
-        let has = |state: fn(&State) -> bool| self.0.iter().any(|line| state(&line.state));
-        if self.0.is_empty() || has(|state| matches!(state, State::Fresh)) {
+        let has_answer = self.0.iter().any(|member| matches!(member.outcome, Outcome::Fresh(())));
+        if self.0.is_empty() || has_answer {
             return Ok(());
-        }
-        if self.failed() == self.0.len() {
-            return Err(self.nobody());
         }
         // Those without an answer may have it.
         Err(if self.failed() > 0 { self.nobody() } else { ClusterSetError::Absent })
@@ -110,14 +82,14 @@ impl Report {
 
     /// The list `clusters` of a body.
     pub(super) fn json(&self) -> Value {
-        let line = |line: &Line| {
-            let (state, failure) = match &line.state {
-                State::Fresh => ("Fresh", None),
-                State::Absent => ("Absent", None),
-                State::Failed(failure) => ("Failed", Some(failure)),
+        let line = |member: &Member<()>| {
+            let (state, failure) = match &member.outcome {
+                Outcome::Fresh(()) => ("Fresh", None),
+                Outcome::Absent => ("Absent", None),
+                Outcome::Failed(failure) => ("Failed", Some(failure)),
             };
-            let as_of = Timestamp { nanos: 0, ..line.as_of.into() }.to_string();
-            let mut said = json!({ "name": line.cluster.as_str(), "state": state, "asOf": as_of });
+            let as_of = Timestamp { nanos: 0, ..member.as_of.into() }.to_string();
+            let mut said = json!({ "name": member.cluster.as_str(), "state": state, "asOf": as_of });
             if let Some(Failure { reason, message }) = failure {
                 said["reason"] = json!(reason);
                 said["message"] = json!(message);

@@ -151,6 +151,9 @@ pub(crate) struct TenantCreate {
     /// The chart tenant-control-plane [default: the one in this program]
     #[arg(long, value_name = "DIR")]
     pub(crate) chart: Option<PathBuf>,
+    /// A backup of the Secret tenant-roots, whose CAs this tenant takes, in place of new ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) roots: Option<PathBuf>,
     /// Write chart, values and Secrets to this folder for GitOps, and install nothing. The Secrets have keys in plain text
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,

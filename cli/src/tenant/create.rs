@@ -17,7 +17,7 @@ use super::parts::{self, PartsError};
 use super::pki::{Files, PkiError, SECRETS, Secrets, TenantRoots};
 use super::plan::{self, Refused, Wishes};
 use super::record::{RecordError, TenantRecord};
-use super::roots::{self, RootsError};
+use super::roots::{self, RootsError, StoredRoots};
 use crate::args::TenantCreate;
 use crate::files::{self, Existing, NewFile, WriteError};
 use crate::print;
@@ -75,6 +75,7 @@ pub(crate) fn create(args: &TenantCreate) -> Result<Vec<String>, CreateError> {
     let host = Host::find(&args.tenant.host, name)?;
     let chart = ChartFolder::new(args.chart.as_deref())?;
     let values = chart::read_values(&args.values)?;
+    let backup = args.roots.as_deref().map(|file| roots::read_backup(&host, name, file)).transpose()?;
     let facts = facts::read(&host, name)?;
     let tenant = plan::plan(&wishes(args, &values), &facts)?;
     admit(&host, &tenant, facts.own == OwnNamespace::Absent)?;
@@ -88,9 +89,9 @@ pub(crate) fn create(args: &TenantCreate) -> Result<Vec<String>, CreateError> {
 
     let site = Site { args, host: &host, tenant: &tenant, services: &services, nodes: &facts.nodes };
     if let Some(folder) = &args.output {
-        return site.write(folder, values);
+        return site.write(folder, backup, values);
     }
-    let roots = roots::find_or_make(&host, name, SystemTime::now())?;
+    let roots = roots::find_or_make(&host, name, backup, SystemTime::now())?;
     let secrets = site.secrets(&roots)?;
     host.apply(&secret_objects(name, &secrets))?;
     let mut values = values;
@@ -179,11 +180,17 @@ impl Site<'_> {
     }
 
     /// Writes everything for GitOps, and installs nothing.
-    fn write(&self, folder: &Path, mut values: Value) -> Result<Vec<String>, CreateError> {
+    fn write(
+        &self,
+        folder: &Path,
+        backup: Option<StoredRoots>,
+        mut values: Value,
+    ) -> Result<Vec<String>, CreateError> {
         files::create_private_directory(folder)?;
         let name = &self.tenant.name;
         let file = |name: &str| folder.join(name);
-        let stored = roots::find_or_make_in_file(self.host, name, &file(ROOTS_FILE), SystemTime::now())?;
+        let roots_file = file(ROOTS_FILE);
+        let stored = roots::find_or_make_in_file(self.host, name, &roots_file, backup, SystemTime::now())?;
         let written = roots::object(name, &stored);
         let secrets = self.secrets(&stored.in_force())?;
         chart::merge(&mut values, &self.values(&secrets));

@@ -42,8 +42,16 @@ pub(crate) enum RootsError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("{0} has no CAs of a tenant")]
+    #[error("{0} has no Secret {ROOTS}")]
     NoRoots(PathBuf),
+    #[error(
+        "{0} has the CAs of the tenant {1}; two tenants with one CA would let each other's administrators in"
+    )]
+    OfAnother(PathBuf, String),
+    #[error(
+        "the host cluster has other CAs of the tenant {1} than {0}; leave the file away to go on with those that are there"
+    )]
+    OtherPresent(PathBuf, String),
     #[error(
         "the Secret {ROOTS} of the tenant {0} lacks {1}; restore it from a backup, because new CAs would shut out every worker"
     )]
@@ -125,13 +133,19 @@ fn find_stored(host: &Host, tenant: &str) -> Result<Option<(Value, StoredRoots)>
         return Ok(None);
     }
     let stored = StoredRoots::parse(tenant, &found)?;
+    refuse_shared(host, tenant, &stored)?;
+    Ok(Some((found, stored)))
+}
+
+/// Refuses CAs of which one is that of the host cluster.
+fn refuse_shared(host: &Host, tenant: &str, stored: &StoredRoots) -> Result<(), RootsError> {
     let of_host = host.get(&["configmap", ROOT_CA, "--namespace", "default"])?;
     let of_host = of_host["data"]["ca.crt"].as_str().unwrap_or_default();
     let next = stored.next.iter().map(|(next, _)| next);
     if std::iter::once(&stored.present).chain(next).any(|roots| is_shared(roots, of_host)) {
         return Err(RootsError::CaOfTheHost(tenant.to_owned()));
     }
-    Ok(Some((found, stored)))
+    Ok(())
 }
 
 /// The CAs of a tenant that has been created.
@@ -167,21 +181,41 @@ pub(super) fn change<E: From<RootsError>>(
     Ok(host.replace(&secret).map_err(RootsError::from)?)
 }
 
-/// The CAs that the host cluster has, or else new ones, which it has before anybody else sees them.
+/// The CAs in a backup of the Secret. The host cluster has none of this tenant, or the same.
 ///
 /// # Errors
 /// [`RootsError`]
-pub(super) fn find_or_make(host: &Host, tenant: &str, now: SystemTime) -> Result<TenantRoots, RootsError> {
+pub(super) fn read_backup(host: &Host, tenant: &str, file: &Path) -> Result<StoredRoots, RootsError> {
+    let stored = read_file(tenant, file)?;
+    refuse_shared(host, tenant, &stored)?;
+    match find_stored(host, tenant)? {
+        Some((_, present)) if present.files() != stored.files() => {
+            Err(RootsError::OtherPresent(file.to_owned(), tenant.to_owned()))
+        }
+        Some(_) | None => Ok(stored),
+    }
+}
+
+/// The CAs that the host cluster has, or else those of a backup, or else new ones. The host cluster has them before anybody else sees them.
+///
+/// # Errors
+/// [`RootsError`]
+pub(super) fn find_or_make(
+    host: &Host,
+    tenant: &str,
+    backup: Option<StoredRoots>,
+    now: SystemTime,
+) -> Result<TenantRoots, RootsError> {
     if let Some(roots) = find(host, tenant)? {
         return Ok(roots);
     }
-    let stored = StoredRoots::new(TenantRoots::generate(now)?);
+    let stored = or_new(backup, now)?;
     // Not applied: if somebody else has made it meanwhile, this fails.
     host.create(&object(tenant, &stored))?;
     Ok(stored.in_force())
 }
 
-/// The CAs of the host cluster, or else of a file that an earlier run has written, or else new ones.
+/// The CAs of the host cluster, or else of a file that an earlier run has written, or else those of a backup, or else new ones.
 ///
 /// # Errors
 /// [`RootsError`]
@@ -189,17 +223,34 @@ pub(super) fn find_or_make_in_file(
     host: &Host,
     tenant: &str,
     file: &Path,
+    backup: Option<StoredRoots>,
     now: SystemTime,
 ) -> Result<StoredRoots, RootsError> {
     if let Some((_, stored)) = find_stored(host, tenant)? {
         return Ok(stored);
     }
-    if !file.exists() {
-        return Ok(StoredRoots::new(TenantRoots::generate(now)?));
+    if file.exists() { read_file(tenant, file) } else { or_new(backup, now) }
+}
+
+fn or_new(backup: Option<StoredRoots>, now: SystemTime) -> Result<StoredRoots, RootsError> {
+    match backup {
+        Some(stored) => Ok(stored),
+        None => Ok(StoredRoots::new(TenantRoots::generate(now)?)),
     }
+}
+
+/// Reads a file with the Secret of this tenant, as YAML or JSON.
+fn read_file(tenant: &str, file: &Path) -> Result<StoredRoots, RootsError> {
     let text = files::read(file)?;
     let object: Value = serde_saphyr::from_str(&text).map_err(|_| RootsError::NoRoots(file.to_owned()))?;
-    StoredRoots::parse(tenant, &object)
+    let metadata = &object["metadata"];
+    if object["kind"] != "Secret" || metadata["name"] != ROOTS {
+        return Err(RootsError::NoRoots(file.to_owned()));
+    }
+    match metadata["namespace"].as_str() {
+        Some(namespace) if namespace == tenant => StoredRoots::parse(tenant, &object),
+        other => Err(RootsError::OfAnother(file.to_owned(), other.unwrap_or_default().to_owned())),
+    }
 }
 
 /// The Secret of these CAs.
@@ -307,6 +358,31 @@ mod tests {
 
     fn stored() -> StoredRoots {
         StoredRoots::new(TenantRoots::generate(SystemTime::UNIX_EPOCH).unwrap())
+    }
+
+    /// A backup is the Secret as kubectl prints it, of this tenant.
+    #[test]
+    fn a_backup_is_the_secret_of_the_same_tenant() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("backup.yaml");
+        let stored = stored();
+        let secret = object("acme", &stored);
+        let read = |object: &Value, tenant: &str| {
+            std::fs::write(&file, crate::yaml::document(object).unwrap()).unwrap();
+            read_file(tenant, &file)
+        };
+
+        assert_eq!(read(&secret, "acme").ok().unwrap().files(), stored.files());
+
+        let refused = |object: &Value, tenant: &str| read(object, tenant).err().unwrap().to_string();
+        assert!(refused(&secret, "other").contains("has the CAs of the tenant acme"));
+        let mut renamed = secret.clone();
+        renamed["metadata"]["name"] = "apiserver".into();
+        let mut list = secret;
+        list["kind"] = "List".into();
+        for other in [renamed, list] {
+            assert!(refused(&other, "acme").contains("has no Secret tenant-roots"));
+        }
     }
 
     #[test]

@@ -59,6 +59,10 @@ pub struct NodeAssets {
     pub kubeadm: PathBuf,
     /// The path of `metrics-server`, a static program.
     pub metrics_server: PathBuf,
+    /// The path of the `etcdctl` program, which takes snapshots.
+    pub etcdctl: PathBuf,
+    /// The path of the `etcdutl` program, which restores them.
+    pub etcdutl: PathBuf,
     /// The program of `tests/kube/pod`, which is all that is in the images of most pods.
     pub pod: PathBuf,
     /// A folder with Debian's containerd, runc, CNI plugins and busybox in their places below `/`.
@@ -174,6 +178,8 @@ impl NodeAssets {
             kube_proxy: find("kube-proxy")?,
             kubeadm: find("kubeadm")?,
             metrics_server: find("metrics-server")?,
+            etcdctl: find("etcdctl")?,
+            etcdutl: find("etcdutl")?,
             pod: find("pod")?,
             debian: debian.to_owned(),
         })

@@ -16,6 +16,8 @@ Examples:
       --storage-class local-path
   A site with one machine:
   tombolo tenant create acme --members 1
+  With the CAs of a backup, after the host cluster was lost:
+  tombolo tenant create acme --roots tenant-roots.yaml
   For GitOps; treat the files as passwords:
   tombolo tenant create acme --output acme";
 

@@ -27,6 +27,10 @@ fn admin() -> Result<(), Box<dyn Error>> {
     let schema = protox::compile(["proto/tombolo/admin/v1/admin.proto"], ["proto"])?;
     let path = std::path::Path::new(&std::env::var("OUT_DIR")?).join("tombolo.admin.v1.fds");
     std::fs::write(path, schema.encode_to_vec())?;
-    tonic_prost_build::configure().build_transport(false).compile_fds(schema)?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        // The other events are small.
+        .boxed("tombolo.admin.v1.WatchClustersResponse.event.cluster")
+        .compile_fds(schema)?;
     Ok(())
 }

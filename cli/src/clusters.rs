@@ -94,10 +94,10 @@ async fn watch(admin: &mut Admin, args: &args::ClustersArgs) -> Result<(), Clust
                 selected.insert(cluster.name.clone());
                 match initial {
                     Some(initial) => {
-                        initial.push(cluster);
+                        initial.push(*cluster);
                         continue;
                     }
-                    None => vec![cluster],
+                    None => vec![*cluster],
                 }
             }
             (Event::Deleted(name), _) => {

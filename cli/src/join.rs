@@ -100,7 +100,7 @@ async fn connected(cluster: &str, endpoint: AdminEndpoint, scope: &Scope) -> Res
     let mut changes = admin.watch(vec![cluster.to_owned()], false).await.map_err(failed)?;
     while let Some(event) = changes.next().await.map_err(failed)? {
         match event {
-            Event::Cluster(found) if found.connected => return Ok(found),
+            Event::Cluster(found) if found.connected => return Ok(*found),
             Event::Cluster(_) | Event::Deleted(_) | Event::InitialEnd(_) => {}
         }
     }

@@ -239,7 +239,11 @@ fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Result<
         proxies: Proxies::default(),
         outage_limit: None,
         streams: streams.clone(),
-        control_plane: ControlPlane::new(watch::channel(Vec::new()).1, watch::channel(Vec::new()).1),
+        control_plane: ControlPlane::new(
+            watch::channel(Vec::new()).1,
+            watch::channel(Vec::new()).1,
+            watch::channel(String::new()).1,
+        ),
         readiness: Readiness::new(),
         links: Links::new("restart", "server"),
         tunnels: 1,

@@ -11,6 +11,7 @@ use proto::upgrade_protocol::UpgradeProtocol;
 
 mod authority;
 mod error;
+mod list_read;
 mod path;
 mod query;
 mod resource;
@@ -19,6 +20,7 @@ mod verb;
 
 pub use authority::GatewayNames;
 pub use error::{ActionError, QUERY_PAIRS_MAX, TARGET_BYTES_MAX};
+pub use list_read::{ListRead, RowObject};
 use query::Query;
 use resource::LegacyPrefix;
 pub use resource::{Object, Resource};
@@ -46,8 +48,8 @@ pub enum ParsedRequest {
     Cluster(Action),
     /// A read of the clusters of a set: `GET /clustersets/NAME/…`.
     ClusterSet(Box<SetRead>),
-    /// The list of clusters: `GET /clusters`.
-    ClusterList,
+    /// The list of clusters, or a watch of it: `GET /clusters`.
+    ClusterList(ListRead),
 }
 
 /// A Kubernetes action at a cluster. Only [`Action::parse`] and [`Action::of_cluster`] make one.
@@ -115,7 +117,10 @@ impl Action {
         }
         let Some((cluster, rest)) = routed else {
             return match *head.method {
-                Method::GET if head.upgrade.is_none() => Ok(ParsedRequest::ClusterList),
+                Method::GET if head.upgrade.is_none() => {
+                    let query = target.split_once('?').map_or("", |(_, query)| query);
+                    ListRead::parse(query).map(ParsedRequest::ClusterList)
+                }
                 Method::GET => Err(ActionError::UpgradeNotHere),
                 _ => Err(ActionError::ListOnlyGet),
             };
@@ -260,7 +265,7 @@ fn route(by_host: Option<ClusterId>, target: &str) -> Result<Option<(ClusterId, 
         };
     }
     let rest = match target.strip_prefix(CLUSTERS) {
-        Some("") => return Ok(None),
+        Some(rest) if rest.is_empty() || rest.starts_with('?') => return Ok(None),
         Some(rest) => rest.strip_prefix('/').ok_or(ActionError::NotAClusterPath)?,
         None => return Err(ActionError::NotAClusterPath),
     };

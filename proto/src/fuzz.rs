@@ -92,10 +92,10 @@ fn greetings() {
         match verify_hello(hello.clone(), &agent) {
             Ok(greeting) => {
                 assert_eq!((&greeting.agent, hello.cluster.as_str()), (&agent, "edge-a"));
-                let Advertised { endpoints, certificates } = &greeting.advertised;
+                let Advertised { endpoints, certificates, kubernetes_version } = &greeting.advertised;
                 assert!(endpoints.len() <= ENDPOINTS_MAX && certificates.len() <= CERTIFICATES_MAX);
                 let names = certificates.iter().flat_map(|one| one.names.iter().chain([&one.address]));
-                let texts = endpoints.iter().chain([&greeting.software]).chain(names);
+                let texts = endpoints.iter().chain([&greeting.software, kubernetes_version]).chain(names);
                 assert!(texts.into_iter().all(|text| is_printable(text)));
             }
             Err(refused) => assert!(is_printable(&refused.message), "{:?}", refused.message),

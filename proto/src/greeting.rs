@@ -26,6 +26,9 @@ pub const CERTIFICATES_MAX: usize = 17;
 /// Most bytes of names in all of them.
 pub const CERTIFICATE_NAME_BYTES_MAX: usize = 8 * 1024;
 
+/// Longest version of an API server, in bytes. A longer one counts as none.
+pub const KUBERNETES_VERSION_BYTES_MAX: usize = 64;
+
 /// Longest software name that is kept, in bytes; the rest is cut off.
 pub(crate) const SOFTWARE_BYTES_MAX: usize = 64;
 
@@ -73,6 +76,8 @@ pub struct Advertised {
     pub endpoints: Vec<String>,
     /// The serving certificates of API servers. No decision depends on them.
     pub certificates: Vec<Certificate>,
+    /// The version of its API server, such as `v1.36.3`. Empty if the agent does not tell one.
+    pub kubernetes_version: String,
 }
 
 /// The serving certificate of an API server, as an agent saw it last.
@@ -186,13 +191,24 @@ fn retry_after(reason: Reason) -> Option<Duration> {
 /// An agent's description of its cluster's control plane, cut to the limits and to what can be printed.
 #[must_use]
 pub fn advertised(endpoints: Endpoints) -> Advertised {
-    let Endpoints { addresses, certificates } = endpoints;
+    let Endpoints { addresses, certificates, mut kubernetes_version } = endpoints;
+    if !is_kubernetes_version(&kubernetes_version) {
+        kubernetes_version.clear();
+    }
     let endpoints = addresses.into_iter().filter(|address| is_plain(address)).take(ENDPOINTS_MAX).collect();
     let certificate = |ServedCertificate { address, names, cut }| Certificate { address, names, is_cut: cut };
     Advertised {
         endpoints,
         certificates: truncate_certificates(certificates).into_iter().map(certificate).collect(),
+        kubernetes_version,
     }
+}
+
+/// Returns true for a version as API servers write it: letters, digits, `.`, `-`, `+`, `_` and `~`, and not too many of them.
+#[must_use]
+pub fn is_kubernetes_version(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-+_~".contains(&byte);
+    !text.is_empty() && text.len() <= KUBERNETES_VERSION_BYTES_MAX && text.bytes().all(fits)
 }
 
 /// Cuts certificates and their names to the limits and to what can be printed. A certificate that loses names
@@ -356,13 +372,28 @@ mod tests {
     fn advertised_texts_are_cut_and_made_printable() {
         let addresses = std::iter::repeat_n("192.168.1.10:6443".to_owned(), 100);
         let addresses = ["\u{1b}[2J".to_owned()].into_iter().chain(addresses).collect();
-        let endpoints = Some(Endpoints { addresses, certificates: Vec::new() });
+        let endpoints = Some(Endpoints { addresses, ..Endpoints::default() });
         let software = format!("agent\r\n\u{1b}{}", "x".repeat(200));
 
         let greeting = verify_hello(Hello { endpoints, software, ..hello() }, &agent()).unwrap();
 
         assert_eq!(greeting.advertised.endpoints, vec!["192.168.1.10:6443"; ENDPOINTS_MAX]);
         assert_eq!(greeting.software, format!("agent{}", "x".repeat(59)));
+    }
+
+    #[test]
+    fn a_version_that_no_api_server_would_write_counts_as_none() {
+        let kept = |version: &str| {
+            advertised(Endpoints { kubernetes_version: version.to_owned(), ..Endpoints::default() })
+                .kubernetes_version
+        };
+        let longest = "1".repeat(KUBERNETES_VERSION_BYTES_MAX);
+        for version in ["", "v1.36.3", "v1.33.2+k3s1", "v1.31.4-gke.1183000", &longest] {
+            assert_eq!(kept(version), version);
+        }
+        for version in ["v1 2", "v1\u{1b}[2J", "v1\u{e9}", "v1\"}", &format!("{longest}1")] {
+            assert_eq!(kept(version), "", "{version:?}");
+        }
     }
 
     #[test]
@@ -373,7 +404,7 @@ mod tests {
             cut: false,
         };
         let served = |certificates: Vec<ServedCertificate>| {
-            advertised(Endpoints { addresses: Vec::new(), certificates }).certificates
+            advertised(Endpoints { certificates, ..Endpoints::default() }).certificates
         };
         let plain = certificate("10.0.0.1:6443", &["kubernetes", "10.96.0.1"]);
         let kept = served(vec![plain.clone(); CERTIFICATES_MAX + 1]);

@@ -92,7 +92,8 @@ impl Bound {
         let targets = Targets::new(config.targets_to_dial(), vec![probes.address()])
             .with_service_networks(config.service_networks.clone());
         let relay = Relay::new(targets, api_server.clone(), discovery.subscribe(), discovery.services());
-        let control_plane = ControlPlane::new(discovery.subscribe(), api_server.certificates());
+        let control_plane =
+            ControlPlane::new(discovery.subscribe(), api_server.certificates(), discovery.version());
         let forwarder = Forwarder::new(api_server, for_callers, queue, scope.clone());
         let streams = Streams::new(guard, forwarder, relay);
         let expected =

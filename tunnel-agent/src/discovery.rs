@@ -1,4 +1,4 @@
-//! Discovers the control plane's addresses, and the endpoints of Services, by asking the cluster itself.
+//! Discovers the control plane's addresses and version, and the endpoints of Services, by asking the cluster itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api_servers::list::list_version;
 use daemon::Scope;
-use futures::future::{join, join_all};
+use futures::future::{join_all, join3};
 use policy::{Host, ServiceName, Target, TargetEntry};
 use proto::greeting::ENDPOINTS_MAX;
 use tokio::sync::watch;
@@ -26,6 +26,7 @@ mod refresh;
 mod services;
 mod source;
 mod tenants;
+mod version;
 
 pub use error::DiscoveryError;
 use error::FailureLog;
@@ -49,6 +50,8 @@ pub struct Discovery {
     /// The Services that the configuration names, each with the ports to dial.
     named_services: BTreeMap<ServiceName, BTreeSet<u16>>,
     services: watch::Sender<Services>,
+    /// The version of the API server, or nothing.
+    version: watch::Sender<String>,
 }
 
 /// The parsed answer of one source.
@@ -99,6 +102,7 @@ impl Discovery {
             endpoints,
             named_services,
             services: watch::Sender::new(Services::default()),
+            version: watch::Sender::new(String::new()),
         }
     }
 
@@ -115,14 +119,19 @@ impl Discovery {
         self.services.subscribe()
     }
 
-    /// Requests and watches until the drain. Returns at once where everything is configured. While a cluster
-    /// does not answer, its last answer holds.
+    /// The version of the API server as it changes, such as `v1.36.3`. Empty until the API server has told one.
+    #[must_use]
+    pub fn version(&self) -> watch::Receiver<String> {
+        self.version.subscribe()
+    }
+
+    /// Requests and watches until the drain. While a cluster does not answer, its last answer holds.
     pub async fn run(self, scope: Scope) {
         let followed = self.sources.iter().enumerate().filter(|(_, source)| !source.is_optional());
         let sources = join_all(followed.map(|(index, _)| self.follow(index)));
         let named = self.named_services.iter();
         let services = join_all(named.map(|named| services::follow(&self.api_server, named, &self.services)));
-        let following = join(sources, services);
+        let following = join3(sources, services, version::follow(&self.api_server, &self.version));
         // Both arms are cancel-safe: an exchange that is dropped is cancelled, and so is a sleep.
         tokio::select! {
             _ = following => {}

@@ -9,6 +9,7 @@ mod digest;
 mod elsewhere;
 mod exceeded;
 mod ledger;
+mod list_watches;
 mod peers;
 
 use std::collections::HashMap;
@@ -26,8 +27,10 @@ use crate::identity::{Caller, Method};
 use crate::metrics;
 use elsewhere::UsageElsewhere;
 use ledger::Ledger;
+use list_watches::{LIST_WATCHES_MAX, LIST_WATCHES_PER_CALLER_MAX, ListWatches};
 
 pub use exceeded::LimitExceeded;
+pub(crate) use list_watches::ListWatchGuard;
 pub use peers::PeerUsage;
 
 /// Most requests in one of a cluster's fair queues. It is half of all that wait in the default configuration.
@@ -47,6 +50,7 @@ struct SharedLimiter {
     connections: Mutex<HashMap<CallerKey, usize>>,
     /// The reads of cluster sets of each caller. No entry is zero.
     set_reads: Mutex<HashMap<CallerKey, usize>>,
+    list_watches: ListWatches,
     /// The use at the other servers, as these tell of it.
     elsewhere: Mutex<UsageElsewhere>,
 }
@@ -120,6 +124,7 @@ impl Limiter {
             ledger: Mutex::default(),
             connections: Mutex::default(),
             set_reads: Mutex::default(),
+            list_watches: ListWatches::default(),
             elsewhere: Mutex::default(),
         }))
     }
@@ -210,6 +215,7 @@ impl Limiter {
         let most = self.lock().most();
         let connections = self.connections().values().copied().max().unwrap_or_default();
         let set_reads = self.set_reads().values().copied().max().unwrap_or_default();
+        let list_watches = self.0.list_watches.most();
         let used = |limit: LimitExceeded, max, most| LimitUsage { limit: limit.as_str(), max, most };
         vec![
             used(LimitExceeded::CallerExchanges(0), server.requests_per_caller(), most.caller_exchanges),
@@ -218,6 +224,8 @@ impl Limiter {
             used(LimitExceeded::CallerUpgrades(0), caller.upgrades, most.caller_upgrades),
             used(LimitExceeded::CallerConnections(0), caller.connections, connections),
             used(LimitExceeded::CallerSetReads(0), SET_READS_MAX, set_reads),
+            used(LimitExceeded::CallerListWatches(0), LIST_WATCHES_PER_CALLER_MAX, list_watches.of_caller),
+            used(LimitExceeded::ListWatches(0), LIST_WATCHES_MAX, list_watches.all),
             used(LimitExceeded::ClusterWatches(0), cluster.watches, most.cluster_watches),
             used(LimitExceeded::ClusterUpgrades(0), cluster.upgrades, most.cluster_upgrades),
             used(LimitExceeded::ClusterQueue, cluster.queue, most.cluster_queue),

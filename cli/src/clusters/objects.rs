@@ -30,6 +30,7 @@ pub(super) fn object(cluster: &Cluster) -> Value {
             "connected": cluster.connected,
             "lastSeen": rfc3339(cluster.last_seen),
             "virtualAddress": Some(&cluster.virtual_address).filter(|address| !address.is_empty()),
+            "version": Some(&cluster.kubernetes_version).filter(|version| !version.is_empty()),
             "tunnels": cluster.tunnels.iter().map(|found| tunnel(cluster, found)).collect::<Vec<_>>(),
         },
     })

@@ -17,6 +17,7 @@ const WIDE: &[&str] = &[
     "HEALTH",
     "AGENT",
     "VERSION",
+    "KUBERNETES",
     "CARRIER",
     "ADDRESS",
     "RTT",
@@ -159,6 +160,7 @@ fn tunnel_row(cluster: &Cluster, tunnel: &Tunnel, now: SystemTime) -> Vec<String
         health(tunnel).to_owned(),
         tunnel.agent.clone(),
         or_none(&tunnel.version),
+        or_none(&cluster.kubernetes_version),
         or_none(&tunnel.carrier),
         or_none(&tunnel.address),
         round_trip(&measured).map_or_else(none, milliseconds),
@@ -207,7 +209,8 @@ fn servers(cluster: &Cluster) -> Vec<String> {
 }
 
 fn disconnected_row(cluster: &Cluster) -> Vec<String> {
-    let mut row = vec![cluster.name.clone(), cluster_health(cluster).to_owned()];
+    let mut row = vec![cluster.name.clone(), cluster_health(cluster).to_owned(), none(), none()];
+    row.push(or_none(&cluster.kubernetes_version));
     row.resize_with(WIDE.len(), none);
     row
 }

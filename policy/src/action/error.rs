@@ -105,6 +105,17 @@ pub enum ActionError {
     /// 400: `clusterSelector` does not parse.
     #[error("clusterSelector: {0}")]
     ClusterSelector(NotALabelSelector),
+    /// 400: `labelSelector` of the list of clusters does not parse.
+    #[error("labelSelector: {0}")]
+    LabelSelector(NotALabelSelector),
+    /// 400: a read of the list of clusters asks for a version.
+    #[error(
+        "the list of clusters has no versions: leave resourceVersion out, or use resourceVersion=0. A watch begins with all clusters"
+    )]
+    ListVersion,
+    /// 400: the row of a table has no such part of its object.
+    #[error("includeObject must be None, Metadata or Object")]
+    IncludeObject,
     /// 400: this parameter is there more than once.
     #[error("the query has {0} more than once")]
     Twice(&'static str),

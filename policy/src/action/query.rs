@@ -15,6 +15,12 @@ use super::path::percent_decoded;
 /// The parameter that turns a list into a watch.
 const WATCH: &str = "watch";
 
+/// The parameter with the longest time for an answer, in seconds.
+pub(super) const TIMEOUT_SECONDS: &str = "timeoutSeconds";
+
+/// The parameter with the version from which on a client wants to read.
+pub(super) const RESOURCE_VERSION: &str = "resourceVersion";
+
 /// The decoded parameters of a query, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Query(Vec<(String, String)>);
@@ -47,6 +53,16 @@ impl Query {
             None => Ok(first.map(|(_, value)| value)),
             Some(_) => Err(ActionError::Twice(name)),
         }
+    }
+
+    /// Takes the number in a parameter out. An empty one counts as absent.
+    ///
+    /// # Errors
+    ///
+    /// [`ActionError::Twice`], [`ActionError::NotANumber`]
+    pub(super) fn take_number(&mut self, name: &'static str) -> Result<Option<u64>, ActionError> {
+        let text = self.take_one(name)?.filter(|text| !text.is_empty());
+        text.map(|text| text.parse().map_err(|_| ActionError::NotANumber(name))).transpose()
     }
 
     /// Adds a parameter behind all others.

@@ -9,7 +9,7 @@ use proto::cluster::is_dns_label;
 use proto::upgrade_protocol::UpgradeProtocol;
 
 use super::error::ActionError;
-use super::query::Query;
+use super::query::{Query, RESOURCE_VERSION, TIMEOUT_SECONDS};
 use super::resource::Object;
 use super::verb::{self, Verb};
 use super::{Action, OwnTarget, path};
@@ -19,8 +19,6 @@ use crate::label::LabelSelector;
 const CLUSTER_SELECTOR: &str = "clusterSelector";
 const LIMIT: &str = "limit";
 const CONTINUE: &str = "continue";
-const TIMEOUT_SECONDS: &str = "timeoutSeconds";
-const RESOURCE_VERSION: &str = "resourceVersion";
 
 /// The subresources that a set answers for. Others are no JSON, or connect to a workload.
 const SUBRESOURCES: [&str; 2] = ["status", "scale"];
@@ -75,12 +73,8 @@ impl SetRead {
         let path = path::with_query(canonical, "")?;
         let selector = query.take_one(CLUSTER_SELECTOR)?;
         let selector = selector.map(|text| text.parse().map_err(ActionError::ClusterSelector)).transpose()?;
-        let number = |name, text: Option<String>| {
-            let wrong = |_| ActionError::NotANumber(name);
-            text.filter(|text| !text.is_empty()).map(|text| text.parse::<u64>().map_err(wrong)).transpose()
-        };
-        let limit = number(LIMIT, query.take_one(LIMIT)?)?.filter(|limit| *limit > 0);
-        let timeout = number(TIMEOUT_SECONDS, query.take_one(TIMEOUT_SECONDS)?)?;
+        let limit = query.take_number(LIMIT)?.filter(|limit| *limit > 0);
+        let timeout = query.take_number(TIMEOUT_SECONDS)?;
         let continue_token = query.take_one(CONTINUE)?.filter(|token| !token.is_empty());
         // Each cluster counts by itself, so no version is one of the set.
         if query.take_one(RESOURCE_VERSION)?.is_some_and(|version| !matches!(version.as_str(), "" | "0")) {

@@ -4,6 +4,7 @@ use http::header::HeaderValue;
 
 use super::*;
 
+mod list_reads;
 mod properties;
 mod queries;
 mod request_info;
@@ -205,7 +206,6 @@ fn other_paths_lead_nowhere() {
         "/%63lusters/a/",
         "/x/clusters/a/",
         "//clusters/a/",
-        "/clusters?limit=1",
     ] {
         assert_eq!(asked(PATH_HOST, path), Err(NotAClusterPath), "{path}");
     }
@@ -213,7 +213,7 @@ fn other_paths_lead_nowhere() {
 
 #[test]
 fn the_list_is_one_path_that_is_only_read() {
-    assert_eq!(asked(PATH_HOST, "/clusters"), Ok(ParsedRequest::ClusterList));
+    assert_eq!(asked(PATH_HOST, "/clusters"), Ok(whole_list()));
     for method in [Method::POST, Method::DELETE, Method::HEAD, Method::OPTIONS] {
         assert_eq!(parse(None, Some(PATH_HOST), &method, b"/clusters", None), Err(ListOnlyGet));
     }
@@ -253,7 +253,7 @@ fn hosts_are_compared_as_dns_does() {
         );
     }
     for host in ["gateway.example", "GATEWAY.example.", "127.0.0.1:80", "[::1]:80", "[::1]"] {
-        assert_eq!(asked(host, "/clusters"), Ok(ParsedRequest::ClusterList), "{host}");
+        assert_eq!(asked(host, "/clusters"), Ok(whole_list()), "{host}");
     }
     for host in
         ["other.example", "clusters.example", "evilclusters.example", "edge-a.clusters.example.evil", "[::2]"]
@@ -296,7 +296,7 @@ fn without_hosts_every_name_that_is_not_below_the_suffix_serves_paths() {
     let names = GatewayNames::new(Some("clusters.example"), &[]);
     let head = |host| head(None, Some(host), &Method::GET, b"/clusters", None);
     for host in ["anything", "10.0.0.1", "clusters.example", "evilclusters.example"] {
-        assert_eq!(Action::parse(&names, &head(host)), Ok(ParsedRequest::ClusterList), "{host}");
+        assert_eq!(Action::parse(&names, &head(host)), Ok(whole_list()), "{host}");
     }
     assert!(Action::parse(&names, &head("x.clusters.example")).is_err());
 }
@@ -304,13 +304,10 @@ fn without_hosts_every_name_that_is_not_below_the_suffix_serves_paths() {
 #[test]
 fn two_hosts_must_be_one() {
     let asked = |authority, host| parse(Some(authority), Some(host), &Method::GET, b"/clusters", None);
-    assert_eq!(asked("gateway.example", "GATEWAY.example"), Ok(ParsedRequest::ClusterList));
+    assert_eq!(asked("gateway.example", "GATEWAY.example"), Ok(whole_list()));
     assert_eq!(asked("gateway.example", "edge-a.clusters.example"), Err(HostsDisagree));
     assert_eq!(asked("gateway.example:1", "gateway.example:2"), Err(HostsDisagree));
-    assert_eq!(
-        parse(Some("gateway.example"), None, &Method::GET, b"/clusters", None),
-        Ok(ParsedRequest::ClusterList)
-    );
+    assert_eq!(parse(Some("gateway.example"), None, &Method::GET, b"/clusters", None), Ok(whole_list()));
 }
 
 #[test]
@@ -424,6 +421,11 @@ fn parse(
     Action::parse(&names(), &head(authority, host, method, target, upgrade))
 }
 
+/// The list of clusters, without parameters.
+fn whole_list() -> ParsedRequest {
+    ParsedRequest::ClusterList(ListRead::default())
+}
+
 fn asked(host: &str, target: &str) -> Result<ParsedRequest, ActionError> {
     parse(None, Some(host), &Method::GET, target.as_bytes(), None)
 }
@@ -431,6 +433,6 @@ fn asked(host: &str, target: &str) -> Result<ParsedRequest, ActionError> {
 fn action(host: &str, target: &str) -> Result<Action, ActionError> {
     asked(host, target).map(|asked| match asked {
         ParsedRequest::Cluster(action) => action,
-        ParsedRequest::ClusterSet(_) | ParsedRequest::ClusterList => panic!("{target} asks for the list"),
+        ParsedRequest::ClusterSet(_) | ParsedRequest::ClusterList(_) => panic!("{target} asks for the list"),
     })
 }

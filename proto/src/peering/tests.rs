@@ -7,7 +7,10 @@ use prost::bytes::BytesMut;
 
 use super::*;
 use crate::frame;
-use crate::greeting::{Advertised, CERTIFICATE_NAME_BYTES_MAX, CERTIFICATES_MAX, Certificate, ENDPOINTS_MAX};
+use crate::greeting::{
+    Advertised, CERTIFICATE_NAME_BYTES_MAX, CERTIFICATES_MAX, Certificate, ENDPOINTS_MAX,
+    KUBERNETES_VERSION_BYTES_MAX,
+};
 use crate::spiffe::AgentId;
 use crate::wire::{
     Assert, CallerUsage, ControlFrame, Peer, PeerTunnel, Probe, Probed, ServerStatus, StreamOpen,
@@ -298,7 +301,11 @@ fn tunnel(number: u64) -> RemoteTunnel {
         sequence: 2,
         serial: "00ab".repeat(8),
         issued: 1_700_000_000,
-        advertised: Advertised { endpoints: vec!["10.0.0.1:6443".to_owned()], certificates: Vec::new() },
+        advertised: Advertised {
+            endpoints: vec!["10.0.0.1:6443".to_owned()],
+            certificates: Vec::new(),
+            kubernetes_version: "v1.36.3".to_owned(),
+        },
         is_live: true,
         is_on_probation: true,
         is_draining: false,
@@ -329,6 +336,7 @@ fn largest(number: u64) -> RemoteTunnel {
     let advertised = Advertised {
         endpoints: vec![text(260); ENDPOINTS_MAX],
         certificates: vec![certificate; CERTIFICATES_MAX],
+        kubernetes_version: text(KUBERNETES_VERSION_BYTES_MAX),
     };
     let agent = AgentId::new(text(63).parse().unwrap(), &text(63)).unwrap();
     let number = u64::MAX - number;

@@ -158,7 +158,7 @@ impl TryFrom<PeerTunnel> for RemoteTunnel {
 impl From<RemoteTunnel> for PeerTunnel {
     fn from(tunnel: RemoteTunnel) -> Self {
         let health = if tunnel.is_live { TunnelHealth::Live } else { TunnelHealth::Suspect };
-        let Advertised { endpoints: addresses, certificates } = tunnel.advertised;
+        let Advertised { endpoints: addresses, certificates, kubernetes_version } = tunnel.advertised;
         let served =
             |Certificate { address, names, is_cut }| ServedCertificate { address, names, cut: is_cut };
         let certificates = certificates.into_iter().map(served).collect();
@@ -170,7 +170,7 @@ impl From<RemoteTunnel> for PeerTunnel {
             sequence: tunnel.sequence,
             serial: tunnel.serial,
             issued: tunnel.issued,
-            endpoints: Some(Endpoints { addresses, certificates }),
+            endpoints: Some(Endpoints { addresses, certificates, kubernetes_version }),
             health: health.into(),
             probation: tunnel.is_on_probation,
             draining: tunnel.is_draining,

@@ -340,7 +340,7 @@ async fn until(events: &mut Streaming<WatchClustersResponse>, wanted: impl Fn(&C
         if let Event::Cluster(cluster) = next(events).await
             && wanted(&cluster)
         {
-            return cluster;
+            return *cluster;
         }
     }
 }

@@ -18,6 +18,7 @@ mod catalogue;
 mod certificates;
 mod charts;
 mod clients;
+mod cluster_list;
 mod cluster_sets;
 mod clusters;
 mod connect;

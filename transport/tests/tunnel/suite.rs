@@ -336,10 +336,18 @@ async fn changed_endpoints_reach_the_server(carrier: Carrier) {
     let mut pair = Pair::greeted(carrier).await;
     let (address, names) = ("192.168.1.10:6443".to_owned(), vec!["kubernetes".to_owned()]);
     let served = ServedCertificate { address: address.clone(), names: names.clone(), cut: false };
-    pair.agent.advertise(Endpoints { addresses: vec![address.clone()], certificates: vec![served] });
+    pair.agent.advertise(Endpoints {
+        addresses: vec![address.clone()],
+        certificates: vec![served],
+        kubernetes_version: "v1.36.3".to_owned(),
+    });
     let event = soon(pair.server_events.recv()).await.unwrap();
     let certificate = Certificate { address: address.clone(), names, is_cut: false };
-    let advertised = Advertised { endpoints: vec![address], certificates: vec![certificate] };
+    let advertised = Advertised {
+        endpoints: vec![address],
+        certificates: vec![certificate],
+        kubernetes_version: "v1.36.3".to_owned(),
+    };
     assert_eq!(event, TunnelEvent::Endpoints(advertised));
 }
 

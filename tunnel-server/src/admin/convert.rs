@@ -25,6 +25,7 @@ pub(super) fn cluster(listed: &ClusterStatus, own_id: Option<&str>) -> admin::Cl
         tunnels: here.chain(listed.at_peers.iter().map(remote_tunnel)).collect(),
         description: Some(description(&listed.record)),
         created: listed.record.created.time().map(whole_seconds),
+        kubernetes_version: listed.kubernetes_version.clone(),
         virtual_address: listed.given.map_or_else(String::new, |address| address.to_string()),
     }
 }

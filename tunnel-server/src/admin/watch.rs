@@ -146,7 +146,10 @@ fn differences(sent: &mut BTreeMap<String, Cluster>, now: Vec<Cluster>, measurem
     };
     let changed: Vec<Cluster> = now.into_iter().filter(differs).collect();
     sent.extend(changed.iter().map(|cluster| (cluster.name.clone(), cluster.clone())));
-    gone.into_iter().map(Event::Deleted).chain(changed.into_iter().map(Event::Cluster)).collect()
+    gone.into_iter()
+        .map(Event::Deleted)
+        .chain(changed.into_iter().map(Box::new).map(Event::Cluster))
+        .collect()
 }
 
 /// Returns true if nothing differs but measurements.

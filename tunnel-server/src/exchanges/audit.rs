@@ -86,11 +86,27 @@ impl AuditLog {
     ) -> Result<Audited<W>, AuditError> {
         let event = event
             .with(Annotation::Cluster, permit.what().cluster().as_str())
-            .with(Annotation::Decision, "allow")
-            .with(Annotation::PolicyGeneration, permit.generation().to_string())
             .with(Annotation::Rule, permit.rule());
+        let entry = self.begin(exchange, permit.generation(), event).await?;
+        Ok(Audited { permit, entry })
+    }
+
+    /// Begins the entry of an exchange that policy of this generation allows: alone for a watch of the list of clusters, which has no
+    /// permit and opens no stream.
+    ///
+    /// # Errors
+    /// The audit log cannot be written.
+    pub(crate) async fn begin(
+        &self,
+        exchange: RunningExchange,
+        generation: u64,
+        event: Event,
+    ) -> Result<AuditEntry, AuditError> {
+        let event = event
+            .with(Annotation::Decision, "allow")
+            .with(Annotation::PolicyGeneration, generation.to_string());
         let receipt = self.log.intent(event).await?;
-        let entry = AuditEntry(Arc::new(AuditEntryState {
+        Ok(AuditEntry(Arc::new(AuditEntryState {
             log: self.log.clone(),
             scope: self.scope.clone(),
             exchange,
@@ -98,8 +114,7 @@ impl AuditLog {
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
             outcome: Mutex::default(),
-        }));
-        Ok(Audited { permit, entry })
+        })))
     }
 
     /// Writes the entry of a request that this server answers by itself, intent and outcome together.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use policy::action::Verb;
 use policy::{ClusterFacts, Target};
 use proto::ClusterId;
 use proto::spiffe::AgentId;
@@ -56,7 +57,8 @@ pub(super) struct ExchangeEntry {
 /// A permit of any kind: for a request, or for a connection to a target.
 trait AnyPermit: Send + Sync {
     fn caller(&self) -> &Caller;
-    fn cluster(&self) -> &ClusterId;
+    /// The cluster of the exchange. `None` for a watch of the list of clusters.
+    fn cluster(&self) -> Option<&ClusterId>;
     fn verb(&self) -> &'static str;
     fn generation(&self) -> u64;
     /// The SubjectAccessReview that the permit depends on, if `policy.delegation` asked for one.
@@ -64,6 +66,12 @@ trait AnyPermit: Send + Sync {
     fn target(&self) -> Option<&Target>;
     /// Returns true if `snapshot` of the policy would give the same permit.
     fn is_permitted_by(&self, snapshot: &PolicySnapshot, facts: &ClusterFacts) -> bool;
+}
+
+/// The permit of a watch of the list of clusters: everybody who is authenticated may see the clusters that policy lets them reach.
+struct ListPermit {
+    caller: Caller,
+    generation: u64,
 }
 
 /// An exchange that is in the table. Clones are the same exchange; it leaves the table when the last one is
@@ -124,12 +132,29 @@ impl ExchangeTable {
     /// # Errors
     /// The reason why the exchange is no longer permitted. Where memory is stale, nothing new is.
     pub fn enter<W: Allowable>(&self, permit: &Permit<W>) -> Result<RunningExchange, TerminationReason> {
+        self.enter_permit(Box::new(permit.clone()))
+    }
+
+    /// Adds a watch of the list of clusters, which began under the policy of this generation. Which clusters its caller sees is decided
+    /// for each listing; here it is ended with the credential of its caller.
+    ///
+    /// # Errors
+    /// As [`Self::enter`].
+    pub(crate) fn enter_list_watch(
+        &self,
+        caller: &Caller,
+        generation: u64,
+    ) -> Result<RunningExchange, TerminationReason> {
+        self.enter_permit(Box::new(ListPermit { caller: caller.clone(), generation }))
+    }
+
+    fn enter_permit(&self, permit: Box<dyn AnyPermit>) -> Result<RunningExchange, TerminationReason> {
         if self.0.directory.freshness() >= Freshness::Stale {
             return Err(TerminationReason::Stale);
         }
         let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
         let entry = Arc::new(ExchangeEntry {
-            permit: Box::new(permit.clone()),
+            permit,
             began: Instant::now(),
             agent: Mutex::default(),
             reason: OnceLock::new(),
@@ -194,13 +219,14 @@ impl ExchangeTable {
 impl ExchangeTableShared {
     /// The reason why an exchange is no longer permitted; `None` if it is.
     fn termination_of(&self, entry: &ExchangeEntry, now: SystemTime) -> Option<TerminationReason> {
-        let (caller, cluster) = (entry.permit.caller(), entry.permit.cluster());
+        let caller = entry.permit.caller();
         if self.is_revoked(caller) || !self.authenticator.is_still_valid(caller) {
             return Some(TerminationReason::Revoked);
         }
         if let Some(why) = self.time_limit_reached(entry, now) {
             return Some(why);
         }
+        let cluster = entry.permit.cluster()?;
         let facts = ClusterFacts { labels: self.directory.labels(cluster) };
         let may_advertise = |target| self.directory.may_advertise(cluster, target);
         let is_permitted = entry.permit.is_permitted_by(&self.policy.snapshot(), &facts)
@@ -251,7 +277,8 @@ impl ExchangeEntry {
             let agent = agent.as_ref().map(AgentId::instance);
             let (cluster, verb, generation) =
                 (self.permit.cluster(), self.permit.verb(), self.permit.generation());
-            debug!(%cluster, agent, verb, generation, reason = why.as_str(), "an exchange was ended");
+            let cluster = cluster.map(ClusterId::as_str);
+            debug!(cluster, agent, verb, generation, reason = why.as_str(), "an exchange was ended");
             metrics::request_terminated(why.as_str());
             self.terminated.cancel();
         }
@@ -287,8 +314,8 @@ impl<W: Allowable> AnyPermit for Permit<W> {
         Self::caller(self)
     }
 
-    fn cluster(&self) -> &ClusterId {
-        self.what().cluster()
+    fn cluster(&self) -> Option<&ClusterId> {
+        Some(self.what().cluster())
     }
 
     fn verb(&self) -> &'static str {
@@ -309,6 +336,36 @@ impl<W: Allowable> AnyPermit for Permit<W> {
 
     fn is_permitted_by(&self, snapshot: &PolicySnapshot, facts: &ClusterFacts) -> bool {
         snapshot.still_permits(self, facts)
+    }
+}
+
+impl AnyPermit for ListPermit {
+    fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    fn cluster(&self) -> Option<&ClusterId> {
+        None
+    }
+
+    fn verb(&self) -> &'static str {
+        Verb::Watch.as_str()
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn question(&self) -> Option<&AccessReview> {
+        None
+    }
+
+    fn target(&self) -> Option<&Target> {
+        None
+    }
+
+    fn is_permitted_by(&self, _: &PolicySnapshot, _: &ClusterFacts) -> bool {
+        true
     }
 }
 

@@ -5,6 +5,7 @@ mod event;
 
 use audit::{Annotation, AuditError, Completion, EndReason, Event, Status};
 use http::{Method, Request, StatusCode};
+use policy::action::Verb;
 use proto::ClusterId;
 use proto::upgrade_protocol::UpgradeProtocol;
 use proto::wire::Assert;
@@ -37,6 +38,11 @@ pub(super) fn request_intent<B>(
         event.annotate(Annotation::Upgrade, upgrade.token().to_str().unwrap_or_default());
     }
     event
+}
+
+/// The intent of a watch of the list of clusters.
+pub(super) fn list_watch_intent<B>(caller: &Caller, from: &Peer, request: &Request<B>) -> Event {
+    caller_event(request, caller, from, Verb::Watch.as_str())
 }
 
 /// The intent of a connection to a target.

@@ -8,6 +8,7 @@ use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use tracing::debug;
 
+use super::clusters::watch_body::ListWatchBody;
 use super::refusal::Refusal;
 use super::watch::body::WatchBody;
 use crate::exchanges::TerminationReason;
@@ -30,6 +31,8 @@ pub(super) enum AnswerBody {
     },
     /// A watch, which may be resumed over another tunnel.
     Watch(Box<WatchBody>),
+    /// A watch of the list of clusters, by this server.
+    ListWatch(ListWatchBody),
 }
 
 impl AnswerBody {
@@ -48,13 +51,14 @@ impl AnswerBody {
     pub(super) fn end_early(&mut self, why: TerminationReason) -> Option<Bytes> {
         match self {
             Self::Watch(watch) => watch.end_early(why),
+            Self::ListWatch(_) => Some(ListWatchBody::error_event(why)),
             Self::Text(_) | Self::Tunnel { .. } => None,
         }
     }
 
-    /// Returns true if the answer comes from a cluster.
-    pub(super) fn is_from_cluster(&self) -> bool {
-        matches!(self, Self::Tunnel { .. } | Self::Watch(_))
+    /// Returns true if the answer is of an exchange that runs on, and that may have to be ended early.
+    pub(super) fn may_be_ended(&self) -> bool {
+        matches!(self, Self::Tunnel { .. } | Self::Watch(_) | Self::ListWatch(_))
     }
 }
 
@@ -82,6 +86,7 @@ impl Body for AnswerBody {
             Self::Text(text) => Poll::Ready(text.take().map(Frame::data).map(Ok)),
             Self::Tunnel { body, .. } => body.poll_frame(cx).map_err(BodyError::from),
             Self::Watch(watch) => watch.poll_frame(cx),
+            Self::ListWatch(watch) => watch.poll_frame(cx),
         }
     }
 
@@ -90,7 +95,7 @@ impl Body for AnswerBody {
             Self::Text(text) => text.is_none(),
             Self::Tunnel { body, .. } => body.is_end_stream(),
             // The end of a watch is known only from the next poll.
-            Self::Watch(_) => false,
+            Self::Watch(_) | Self::ListWatch(_) => false,
         }
     }
 
@@ -98,7 +103,7 @@ impl Body for AnswerBody {
         match self {
             Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
             Self::Tunnel { body, .. } => body.size_hint(),
-            Self::Watch(_) => SizeHint::default(),
+            Self::Watch(_) | Self::ListWatch(_) => SizeHint::default(),
         }
     }
 }

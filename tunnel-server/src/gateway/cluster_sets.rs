@@ -4,9 +4,9 @@
 //! names, page by page (`pages`). Those without an answer are named in a header, in warnings and in the body (`report`), so
 //! that nobody takes a part for the whole.
 
-mod accepted;
+pub(super) mod accepted;
 mod answer;
-mod columns;
+pub(super) mod columns;
 mod continue_token;
 mod discovery;
 mod error;

@@ -8,7 +8,7 @@ use ::audit::{AuditError, FailureCause};
 use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use policy::ClusterFacts;
-use policy::action::{Action, Head, ParsedRequest};
+use policy::action::{Action, Head, ListRead, ParsedRequest};
 use proto::headers::{self, HeaderError};
 use proto::upgrade_protocol::UpgradeProtocol;
 use proto::wire::Assert;
@@ -19,7 +19,6 @@ use tracing::{Span, debug, field};
 use super::audit::{self, AuditedBody, status_of};
 use super::body::{AnswerBody, passed, refused};
 use super::cluster_sets::AdmittedSetRead;
-use super::clusters;
 use super::connect::AdmittedDial;
 use super::connect_target::ConnectRequestError;
 use super::disconnect;
@@ -44,7 +43,7 @@ use crate::limits::{ExchangeKind, LimitExceeded};
 /// A request that may be served, with the proof.
 enum Admitted {
     /// `GET /clusters`, which this server answers itself.
-    ClusterList,
+    ClusterList(Box<ListRead>),
     /// A read of a cluster set, whose clusters are still to be permitted one by one.
     SetRead(Box<AdmittedSetRead>),
     /// A request for a cluster.
@@ -114,8 +113,8 @@ impl Gateway {
     }
 
     /// Takes a request through its steps. Every request of an authenticated caller leaves it in one of three
-    /// ways: as an exchange or a dial, which have an audit entry of their own, or by the one exit below,
-    /// which writes the entry.
+    /// ways: as an exchange or a watch of clusters or a dial, which have an audit entry of their own, or by the one exit
+    /// below, which writes the entry.
     async fn serve(
         &self,
         peer: &Arc<Peer>,
@@ -144,9 +143,16 @@ impl Gateway {
                 slot.active().set_kind("list");
                 self.read_set(peer, &admitted, &request).await
             }
-            Ok(Admitted::ClusterList) => {
+            Ok(Admitted::ClusterList(read)) if read.is_watch() => {
+                slot.active().set_kind("watch");
+                match self.watch_clusters(peer, caller, *read, &request).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(refusal) => Err(refusal),
+                }
+            }
+            Ok(Admitted::ClusterList(read)) => {
                 slot.active().set_kind("list");
-                Ok(clusters::list(&self.0.forwarding.registry, &self.0.policy.snapshot(), caller))
+                Ok(self.list_clusters(caller, &read, request.headers()))
             }
             Err(refusal) => Err(refusal),
         };
@@ -232,10 +238,10 @@ impl Gateway {
             Head::from_request(server_name, version, method, request.uri(), request.headers(), upgrade)?;
         match Action::parse(&shared.names, &head)? {
             // Each caller has its own list.
-            ParsedRequest::ClusterList if assumed.is_some() => Err(impersonation().into()),
-            ParsedRequest::ClusterList => authenticated
+            ParsedRequest::ClusterList(_) if assumed.is_some() => Err(impersonation().into()),
+            ParsedRequest::ClusterList(read) => authenticated
                 .require_single_credential()
-                .map(|_| Admitted::ClusterList)
+                .map(|_| Admitted::ClusterList(Box::new(read)))
                 .map_err(Refusal::from),
             ParsedRequest::ClusterSet(read) => {
                 let caller = authenticated.require_single_credential()?.clone();

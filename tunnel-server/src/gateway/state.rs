@@ -10,6 +10,7 @@ use policy::action::GatewayNames;
 use tokio::sync::{Semaphore, watch};
 
 use super::cluster_sets::resources::ClusterSets;
+use super::clusters::ClusterSnapshots;
 use super::login_throttle::LoginThrottle;
 use super::refusal::RefusalCause;
 use super::watch::resources::WatchResources;
@@ -84,6 +85,7 @@ pub(super) struct GatewayShared {
     pub(super) dials: Dialer,
     pub(super) audit_log: AuditLog,
     pub(super) cluster_sets: ClusterSets,
+    pub(super) cluster_snapshots: ClusterSnapshots,
 }
 
 impl Gateway {
@@ -153,6 +155,7 @@ impl Gateway {
             dials,
             audit_log,
             cluster_sets: ClusterSets::new(cluster_sets),
+            cluster_snapshots: ClusterSnapshots::default(),
         }))
     }
 

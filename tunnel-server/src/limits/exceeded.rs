@@ -43,6 +43,12 @@ pub enum LimitExceeded {
     /// Reads of cluster sets of one caller.
     #[error("one caller may read {0} cluster sets at once: ask fewer, or try again in a second")]
     CallerSetReads(usize),
+    /// Watches of the list of clusters of one caller.
+    #[error("one caller may have {0} watches of the list of clusters: end some, or try again in a second")]
+    CallerListWatches(usize),
+    /// Watches of the list of clusters of all callers.
+    #[error("this server has {0} watches of the list of clusters, which is the most: try again in a second")]
+    ListWatches(usize),
     /// Long-running requests of all callers to one cluster.
     #[error("this cluster has {0} watches and logs open, which is the most: try again in a second")]
     ClusterWatches(usize),
@@ -124,6 +130,8 @@ limit_facts! {
     Self::CallerUpgrades(_) => "caller_upgrades", "CallerBusy";
     Self::CallerConnections(_) => "caller_connections", "CallerBusy";
     Self::CallerSetReads(_) => "caller_set_reads", "CallerBusy";
+    Self::CallerListWatches(_) => "caller_list_watches", "CallerBusy";
+    Self::ListWatches(_) => "list_watches", "GatewayBusy";
     Self::EgressConnections(_) => "egress_connections", "CallerBusy";
     Self::PassthroughConnections(_) => "passthrough_connections", "CallerBusy";
     Self::PassthroughSource(_) => "passthrough_source", "CallerBusy";

@@ -225,6 +225,25 @@ fn a_caller_has_as_many_reads_of_sets_as_it_may_and_not_one_more() {
 }
 
 #[test]
+fn watches_of_the_list_have_a_limit_for_each_caller_and_for_all() {
+    let limiter = Limiter::new(LIMITS);
+    let enter = |user: usize| limiter.enter_list_watch(&Caller::for_test(&format!("user-{user}"), &[]));
+    let mut guards: Vec<_> = (0..LIST_WATCHES_PER_CALLER_MAX).map(|_| enter(0).ok().unwrap()).collect();
+    let of_caller = LimitExceeded::CallerListWatches(LIST_WATCHES_PER_CALLER_MAX);
+    assert_eq!(enter(0).err(), Some(of_caller));
+    guards.pop();
+    assert!(enter(0).is_ok(), "the guard of the watch that has ended was dropped");
+
+    guards.extend((guards.len()..LIST_WATCHES_MAX).map(|user| enter(user).ok().unwrap()));
+    assert_eq!(enter(LIST_WATCHES_MAX).err(), Some(LimitExceeded::ListWatches(LIST_WATCHES_MAX)));
+    let used = limiter.usage();
+    let used = |name| used.iter().find(|used| used.limit == name).map(|used| (used.most, used.max));
+    assert_eq!(used("list_watches"), Some((LIST_WATCHES_MAX, LIST_WATCHES_MAX)));
+    guards.clear();
+    assert!(enter(LIST_WATCHES_MAX).is_ok());
+}
+
+#[test]
 fn a_part_of_a_set_read_takes_a_seat_and_counts_for_no_caller() {
     let limiter = Limiter::new(LIMITS);
     let cluster = |number| format!("edge-{number}").parse().unwrap();
@@ -249,6 +268,8 @@ fn every_limit_has_a_name_that_is_reported_from_the_start() {
         LimitExceeded::CallerUpgrades(1),
         LimitExceeded::CallerConnections(1),
         LimitExceeded::CallerSetReads(1),
+        LimitExceeded::CallerListWatches(1),
+        LimitExceeded::ListWatches(1),
         LimitExceeded::EgressConnections(1),
         LimitExceeded::PassthroughConnections(1),
         LimitExceeded::PassthroughSource(1),

@@ -1,4 +1,4 @@
-//! The endpoints that a cluster's agents advertise. They are remembered while the agents are away.
+//! The endpoints and the version that a cluster's agents advertise. They are remembered while the agents are away.
 
 use std::sync::PoisonError;
 
@@ -10,23 +10,41 @@ use proto::greeting::Advertised;
 use super::{RegisteredTunnel, Registry};
 use crate::directory::Directory;
 
-/// The endpoints that were advertised last, by cluster, for clusters that are away.
+/// The endpoints and the version that were advertised last, by cluster, for clusters that are away.
 #[derive(Default)]
-pub(super) struct LastAdvertised(DashMap<ClusterId, Vec<String>>);
+pub(super) struct LastAdvertised(DashMap<ClusterId, Remembered>);
+
+/// The last words of a cluster's agents, each as long as no other one came.
+#[derive(Default)]
+struct Remembered {
+    endpoints: Vec<String>,
+    kubernetes_version: String,
+}
 
 impl LastAdvertised {
-    /// Stores the endpoints of the cluster's last tunnel. The number of entries stays within the number of
+    /// Stores the endpoints and the version of the cluster's last tunnel. The number of entries stays within the number of
     /// known clusters.
     pub(super) fn keep(&self, cluster: &ClusterId, left: &RegisteredTunnel, directory: &Directory) {
-        let Advertised { endpoints, .. } = left.advertised();
+        let Advertised { endpoints, kubernetes_version, certificates: _ } = left.advertised();
         // The agent may have had no time to advertise anything.
-        if endpoints.is_empty() {
+        if endpoints.is_empty() && kubernetes_version.is_empty() {
             return;
         }
         if self.0.len() >= directory.clusters_max() {
             self.0.retain(|cluster, _| directory.was_seen(cluster));
         }
-        self.0.insert(cluster.clone(), endpoints);
+        let mut remembered = self.0.entry(cluster.clone()).or_default();
+        if !endpoints.is_empty() {
+            remembered.endpoints = endpoints;
+        }
+        if !kubernetes_version.is_empty() {
+            remembered.kubernetes_version = kubernetes_version;
+        }
+    }
+
+    /// The version of the cluster's API server that was advertised last. Empty if none was since this server started.
+    pub(super) fn kubernetes_version(&self, cluster: &ClusterId) -> String {
+        self.0.get(cluster).map_or_else(String::new, |last| last.kubernetes_version.clone())
     }
 }
 
@@ -48,7 +66,8 @@ impl Registry {
             endpoints.filter(|endpoints| !endpoints.is_empty()).collect()
         });
         if advertised.is_empty() {
-            return self.0.last_advertised.0.get(cluster).map(|last| has(&last, target));
+            let last = self.0.last_advertised.0.get(cluster);
+            return last.filter(|last| !last.endpoints.is_empty()).map(|last| has(&last.endpoints, target));
         }
         Some(advertised.iter().any(|endpoints| has(endpoints, target)))
     }

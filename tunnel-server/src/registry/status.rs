@@ -15,6 +15,7 @@ use transport::{Carrier, LinkStats, Tunnel};
 
 use super::peers::TunnelAtPeer;
 use super::tunnels::TunnelEntry;
+use super::way::last_heard;
 use super::{RegisteredTunnel, Registry};
 use crate::directory::{self, AgentCredential};
 
@@ -36,6 +37,9 @@ pub struct ClusterStatus {
     pub at_peers: Vec<RemoteTunnelStatus>,
     /// True if another server has a tunnel that takes requests of this one.
     pub is_at_peer: bool,
+    /// The version of the cluster's API server, as its newest tunnel tells it, or else its last one since this server
+    /// started. Empty if none has told it.
+    pub kubernetes_version: String,
 }
 
 /// The current state of one tunnel.
@@ -59,10 +63,14 @@ pub struct TunnelStatus {
     pub version: Arc<str>,
     /// The time at which the tunnel was registered.
     pub since: SystemTime,
+    /// The time at which the tunnel last received anything.
+    pub last_heard: SystemTime,
     /// The endpoints that the agent advertises for its control plane.
     pub endpoints: Vec<String>,
     /// The serving certificates of its API servers, as the agent saw them last.
     pub certificates: Vec<Certificate>,
+    /// The version of its API server that the agent tells, or nothing.
+    pub kubernetes_version: String,
     /// The runtime that runs the tunnel's exchanges.
     pub home: Home,
     /// The number of streams that carry exchanges now.
@@ -90,10 +98,21 @@ impl Registry {
         clusters
             .map(|directory::ClusterEntry { cluster, last_seen, record, given }| {
                 let entries = self.0.by_cluster.get(&cluster).map(|tunnels| tunnels.entries().to_vec());
-                let tunnels = entries.unwrap_or_default().iter().map(tunnel_status).collect();
-                let at_peers = self.0.at_peers.all(&cluster).iter().map(remote_status).collect();
+                let tunnels: Vec<_> = entries.unwrap_or_default().iter().map(tunnel_status).collect();
+                let at_peers: Vec<_> = self.0.at_peers.all(&cluster).iter().map(remote_status).collect();
                 let is_at_peer = self.is_at_peer(&cluster);
-                ClusterStatus { cluster, last_seen, record, given, tunnels, at_peers, is_at_peer }
+                let kubernetes_version = newest_version(&tunnels, &at_peers)
+                    .unwrap_or_else(|| self.0.last_advertised.kubernetes_version(&cluster));
+                ClusterStatus {
+                    cluster,
+                    last_seen,
+                    record,
+                    given,
+                    tunnels,
+                    at_peers,
+                    is_at_peer,
+                    kubernetes_version,
+                }
             })
             .collect()
     }
@@ -104,6 +123,14 @@ impl ClusterStatus {
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         self.is_at_peer || self.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining)
+    }
+
+    /// The time of the last sign of life of the cluster, in whole seconds or finer: now, while a tunnel to another server is live.
+    #[must_use]
+    pub fn last_heard(&self) -> Option<SystemTime> {
+        let here = self.tunnels.iter().map(|tunnel| tunnel.last_heard);
+        let at_peers = self.at_peers.iter().filter(|tunnel| tunnel.health == Health::Live);
+        here.chain(at_peers.map(|_| SystemTime::now())).chain(self.last_seen).max()
     }
 
     /// The agents that have a tunnel to this server, with the version that each claimed with its newest one.
@@ -124,7 +151,7 @@ impl TunnelStatus {
 
 fn tunnel_status(entry: &TunnelEntry<RegisteredTunnel>) -> TunnelStatus {
     let RegisteredTunnel { tunnel, credential, home, version, .. } = &entry.tunnel;
-    let Advertised { endpoints, certificates } = entry.tunnel.advertised();
+    let Advertised { endpoints, certificates, kubernetes_version } = entry.tunnel.advertised();
     TunnelStatus {
         agent: entry.agent.clone(),
         credential: credential.clone(),
@@ -135,12 +162,21 @@ fn tunnel_status(entry: &TunnelEntry<RegisteredTunnel>) -> TunnelStatus {
         key_copied: entry.key_copied,
         version: Arc::clone(version),
         since: entry.since,
+        last_heard: last_heard(tunnel),
         endpoints,
         certificates,
+        kubernetes_version,
         home: *home,
         streams_open: tunnel.streams_open(),
         tunnel: tunnel.clone(),
     }
+}
+
+/// The version that the newest of these tunnels tells, those to this server before all others.
+fn newest_version(tunnels: &[TunnelStatus], at_peers: &[RemoteTunnelStatus]) -> Option<String> {
+    let here = tunnels.iter().rev().map(|tunnel| &tunnel.kubernetes_version);
+    let told = at_peers.iter().map(|tunnel| &tunnel.told.advertised.kubernetes_version);
+    here.chain(told).find(|version| !version.is_empty()).cloned()
 }
 
 fn remote_status(tunnel: &TunnelAtPeer) -> RemoteTunnelStatus {

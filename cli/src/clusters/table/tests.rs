@@ -41,17 +41,19 @@ fn wide_has_a_row_for_each_tunnel_and_one_for_a_cluster_without() {
         vec![certificate(["kube", "10.0.0.1"], false), certificate(["kube", "edge"], true)];
     let mut a = cluster("a", vec![tunnel("x", Health::Suspect, 5_000, 10, 5), draining]);
     a.description = Some(Description { advertise: vec!["10.0.0.0/8".to_owned()], ..Description::default() });
-    let clusters = [a, cluster("b", vec![])];
+    a.kubernetes_version = "v1.36.3".to_owned();
+    let away = Cluster { kubernetes_version: "v1.35.0".to_owned(), ..cluster("b", vec![]) };
+    let clusters = [a, away];
 
     let lines = Table::new(Shape::Wide, false).rows(&clusters, now());
 
     assert_eq!(
         lines,
         [
-            "NAME   HEALTH     AGENT    VERSION   CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS                  ACCEPTED        CERTIFICATE              SERVER",
-            "a      Suspect    x        0.1.0     quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>                     <none>          <none>                   <none>",
-            "a      Draining   y        <none>    quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443,11.0.0.1:1   10.0.0.1:6443   kube,10.0.0.1,edge,...   <none>",
-            "b      Away       <none>   <none>    <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>          <none>                   <none>",
+            "NAME   HEALTH     AGENT    VERSION   KUBERNETES   CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS                  ACCEPTED        CERTIFICATE              SERVER",
+            "a      Suspect    x        0.1.0     v1.36.3      quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>                     <none>          <none>                   <none>",
+            "a      Draining   y        <none>    v1.36.3      quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443,11.0.0.1:1   10.0.0.1:6443   kube,10.0.0.1,edge,...   <none>",
+            "b      Away       <none>   <none>    v1.35.0      <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>          <none>                   <none>",
         ]
     );
 }
@@ -71,7 +73,7 @@ fn servers_of_tunnels_are_a_column_where_several_share_their_records() {
     assert_eq!(last(&usual), ["SERVER", "east,west", "<none>"]);
     assert_eq!(last(&wide), ["SERVER", "west", "east", "west", "<none>"]);
     let cells: Vec<&str> = wide[2].split_whitespace().collect();
-    assert_eq!(cells[4..6], ["<none>", "<none>"], "another server does not tell the carrier and the address");
+    assert_eq!(cells[5..7], ["<none>", "<none>"], "another server does not tell the carrier and the address");
 }
 
 #[test]

@@ -8,7 +8,7 @@ fn set_read(method: &Method, target: &str) -> Result<SetRead, ActionError> {
     let head = Head { method, authority: None, host, server_name: None, target, upgrade: None };
     match Action::parse(&GatewayNames::default(), &head)? {
         ParsedRequest::ClusterSet(read) => Ok(*read),
-        other @ (ParsedRequest::Cluster(_) | ParsedRequest::ClusterList) => panic!("{other:?}"),
+        other @ (ParsedRequest::Cluster(_) | ParsedRequest::ClusterList(_)) => panic!("{other:?}"),
     }
 }
 

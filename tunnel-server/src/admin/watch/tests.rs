@@ -69,16 +69,16 @@ async fn a_watch_lists_everything_then_changes_and_ends_with_the_drain() {
     };
     let mut events = watch.events();
 
-    assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &[], 0))));
+    assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &[], 0).into())));
     assert_eq!(next(&mut events).await, Ok(Event::InitialEnd(InitialEnd {})));
 
     *seen.lock().unwrap() = vec![cluster("a", &["x"], 0)];
     changes.send_replace(());
-    assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &["x"], 0))));
+    assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &["x"], 0).into())));
 
     // A change that is not announced is found by the next listing.
     *seen.lock().unwrap() = vec![cluster("a", &["y"], 0)];
-    assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &["y"], 0))));
+    assert_eq!(next(&mut events).await, Ok(Event::Cluster(cluster("a", &["y"], 0).into())));
 
     scope.begin_drain();
     assert_eq!(next(&mut events).await, Err(Code::Unavailable));
@@ -86,7 +86,7 @@ async fn a_watch_lists_everything_then_changes_and_ends_with_the_drain() {
 }
 
 fn events_for(clusters: &[Cluster]) -> Vec<Event> {
-    clusters.iter().cloned().map(Event::Cluster).collect()
+    clusters.iter().cloned().map(Box::new).map(Event::Cluster).collect()
 }
 
 async fn next(events: &mut Events) -> Result<Event, Code> {

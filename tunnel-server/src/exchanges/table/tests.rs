@@ -41,6 +41,23 @@ async fn a_new_policy_ends_what_it_forbids_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_watch_of_clusters_ends_with_its_credential_and_not_with_a_policy() {
+    let fixture = Fixture::new();
+    let (ann, ben) = (Caller::for_test("ann", &[]), Caller::for_test("ben", &[]));
+    let enter = |caller| fixture.table.enter_list_watch(caller, 1);
+    let (of_ann, of_ben) = (enter(&ann).unwrap(), enter(&ben).unwrap());
+
+    fixture.policy.replace(rules(&["cem"]));
+    fixture.table.check_all(Trigger::Change).await;
+    assert_eq!((of_ann.termination(), of_ben.termination()), (None, None));
+
+    fixture.revoke("ann").await;
+    fixture.table.check_all(Trigger::Change).await;
+    assert_eq!((of_ann.termination(), of_ben.termination()), (Some(TerminationReason::Revoked), None));
+    assert_eq!(enter(&ann).err(), Some(TerminationReason::Revoked));
+}
+
+#[tokio::test]
 async fn a_permit_of_an_earlier_policy_is_checked_by_the_one_in_force() {
     let fixture = Fixture::new();
     let permit = fixture.permit("ann");

@@ -23,7 +23,7 @@ pub(in crate::gateway) struct AuditedBody {
 /// The audit of one body.
 struct BodyAudit {
     entry: AuditEntry,
-    /// Resolves when the exchange is to be ended early. `None` where the answer does not come from a cluster.
+    /// Resolves when the exchange is to be ended early. `None` for an answer that is complete already.
     terminated: Option<Pin<Box<dyn Future<Output = TerminationReason> + Send>>>,
     /// The reason of an early end whose last bytes were passed on, until the body is broken off.
     breaking: Option<(EventDelay, TerminationReason)>,
@@ -32,7 +32,7 @@ struct BodyAudit {
 impl AuditedBody {
     /// Counts and audits `body` in `entry`.
     pub(in crate::gateway) fn new(body: AnswerBody, entry: AuditEntry) -> Self {
-        let is_running = body.is_from_cluster() && !body.is_end_stream();
+        let is_running = body.may_be_ended() && !body.is_end_stream();
         let terminated = is_running.then(|| Box::pin(entry.terminated()) as _);
         note_end(&body, &entry);
         Self { body, audit: Some(BodyAudit { entry, terminated, breaking: None }) }

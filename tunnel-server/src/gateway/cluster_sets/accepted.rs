@@ -6,7 +6,7 @@ use policy::action::SetReadKind;
 
 /// The form in which clusters are asked, and in which the answer is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Accepted {
+pub(in crate::gateway) enum Accepted {
     /// Objects in JSON, whole as they are.
     Json,
     /// The metadata of objects alone.
@@ -22,17 +22,35 @@ pub(super) enum Accepted {
 impl Accepted {
     /// The first form among the caller's that this server can write. `None` if there is none.
     pub(super) fn of(headers: &HeaderMap, kind: SetReadKind) -> Option<Self> {
+        if kind == SetReadKind::Document {
+            return Some(Self::Json);
+        }
+        Self::first(headers, |form| form.fits(kind))
+    }
+
+    /// The first form among the caller's that `is_written` here. JSON for a caller that names none.
+    pub(in crate::gateway) fn first(headers: &HeaderMap, is_written: impl Fn(Self) -> bool) -> Option<Self> {
         let texts: Vec<&str> =
             headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-        if texts.is_empty() || kind == SetReadKind::Document {
+        if texts.is_empty() {
             return Some(Self::Json);
         }
         let clauses = texts.iter().flat_map(|text| text.split(','));
-        let mut found = clauses.filter_map(|clause| Self::of_clause(clause, kind));
-        found.next()
+        clauses.filter_map(Self::of_clause).find(|form| is_written(*form))
     }
 
-    fn of_clause(clause: &str, kind: SetReadKind) -> Option<Self> {
+    /// Returns true if reads of this kind have answers in this form.
+    fn fits(self, kind: SetReadKind) -> bool {
+        match self {
+            Self::Json => true,
+            Self::MetadataList => kind == SetReadKind::List,
+            Self::Metadata => kind == SetReadKind::Name,
+            Self::AggregatedDiscovery => kind == SetReadKind::Discovery,
+            Self::TableV1 | Self::TableV1beta1 => matches!(kind, SetReadKind::List | SetReadKind::Name),
+        }
+    }
+
+    fn of_clause(clause: &str) -> Option<Self> {
         let mut parts = clause.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
         if !matches!(media, "application/json" | "application/*" | "*/*") {
@@ -40,22 +58,13 @@ impl Accepted {
         }
         let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
         let value = |name| parameters.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
-        let is_resource = kind == SetReadKind::List || kind == SetReadKind::Name;
         match (value("as"), value("v"), value("g")) {
             (None, _, _) => Some(Self::Json),
-            (Some("Table"), Some("v1"), Some("meta.k8s.io")) if is_resource => Some(Self::TableV1),
-            (Some("Table"), Some("v1beta1"), Some("meta.k8s.io")) if is_resource => Some(Self::TableV1beta1),
-            (Some("PartialObjectMetadataList"), Some("v1"), Some("meta.k8s.io"))
-                if kind == SetReadKind::List =>
-            {
-                Some(Self::MetadataList)
-            }
-            (Some("PartialObjectMetadata"), Some("v1"), Some("meta.k8s.io")) if kind == SetReadKind::Name => {
-                Some(Self::Metadata)
-            }
-            (Some("APIGroupDiscoveryList"), Some("v2"), Some("apidiscovery.k8s.io"))
-                if kind == SetReadKind::Discovery =>
-            {
+            (Some("Table"), Some("v1"), Some("meta.k8s.io")) => Some(Self::TableV1),
+            (Some("Table"), Some("v1beta1"), Some("meta.k8s.io")) => Some(Self::TableV1beta1),
+            (Some("PartialObjectMetadataList"), Some("v1"), Some("meta.k8s.io")) => Some(Self::MetadataList),
+            (Some("PartialObjectMetadata"), Some("v1"), Some("meta.k8s.io")) => Some(Self::Metadata),
+            (Some("APIGroupDiscoveryList"), Some("v2"), Some("apidiscovery.k8s.io")) => {
                 Some(Self::AggregatedDiscovery)
             }
             _ => None,
@@ -63,7 +72,7 @@ impl Accepted {
     }
 
     /// The value of `Accept`, and of `Content-Type`.
-    pub(super) fn as_str(self) -> &'static str {
+    pub(in crate::gateway) fn as_str(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::MetadataList => "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
@@ -76,8 +85,13 @@ impl Accepted {
         }
     }
 
-    pub(super) fn is_table(self) -> bool {
+    pub(in crate::gateway) fn is_table(self) -> bool {
         matches!(self, Self::TableV1 | Self::TableV1beta1)
+    }
+
+    /// The `apiVersion` of a table in this form.
+    pub(in crate::gateway) fn table_version(self) -> &'static str {
+        if self == Self::TableV1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
     }
 }
 

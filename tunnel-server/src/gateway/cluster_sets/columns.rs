@@ -7,7 +7,7 @@ const CLUSTER: &str = "Cluster";
 
 /// One column of a `Table` (meta/v1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Column {
+pub(in crate::gateway) struct Column {
     pub(super) name: String,
     #[serde(rename = "type", default)]
     kind: String,
@@ -22,13 +22,23 @@ pub(super) struct Column {
 impl Column {
     /// The column with the name of the cluster.
     pub(super) fn cluster() -> Self {
+        Self::new(CLUSTER, "string", 0, "The cluster that has the object.")
+    }
+
+    /// A column of this name and OpenAPI type. kubectl shows one of a priority above 0 with `-o wide` only.
+    pub(in crate::gateway) fn new(name: &str, kind: &str, priority: i32, description: &str) -> Self {
         Self {
-            name: CLUSTER.to_owned(),
-            kind: "string".to_owned(),
+            name: name.to_owned(),
+            kind: kind.to_owned(),
             format: String::new(),
-            description: "The cluster that has the object.".to_owned(),
-            priority: 0,
+            description: description.to_owned(),
+            priority,
         }
+    }
+
+    /// The same column with an OpenAPI format.
+    pub(in crate::gateway) fn with_format(self, format: &str) -> Self {
+        Self { format: format.to_owned(), ..self }
     }
 }
 

@@ -151,8 +151,7 @@ impl Writer {
     fn begin(first: Option<&ListPart>, accepted: Accepted, next: Option<&str>, report: &Report) -> Self {
         let (kind, api_version) = match first {
             Some(part) => (part.kind.as_str(), part.api_version.as_str()),
-            None if accepted == Accepted::TableV1beta1 => ("Table", "meta.k8s.io/v1beta1"),
-            None if accepted.is_table() => ("Table", "meta.k8s.io/v1"),
+            None if accepted.is_table() => ("Table", accepted.table_version()),
             None => ("List", "v1"),
         };
         let text = |text: &str| serde_json::to_string(text).expect("a string");

@@ -209,11 +209,13 @@ fn of_limit(limit: LimitExceeded) -> RefusalFacts {
         | LimitExceeded::CallerUpgrades(_)
         | LimitExceeded::CallerConnections(_)
         | LimitExceeded::CallerSetReads(_)
+        | LimitExceeded::CallerListWatches(_)
         | LimitExceeded::EgressConnections(_)
         | LimitExceeded::PassthroughConnections(_)
         | LimitExceeded::PassthroughSource(_)
         | LimitExceeded::VipConnections(_)
         | LimitExceeded::VipSource(_) => facts(Cause::CallerBusy).retry(RetryAfter::Header(SOON)),
+        LimitExceeded::ListWatches(_) => facts(Cause::GatewayBusy).retry(RetryAfter::Header(SOON)),
         LimitExceeded::CallerRate(_) => facts(Cause::CallerTooFast).retry(RetryAfter::Header(SOON)),
         LimitExceeded::ClusterWatches(_)
         | LimitExceeded::ClusterUpgrades(_)
@@ -291,6 +293,9 @@ fn status_of_action(fault: &ActionError) -> StatusCode {
         | ActionError::NotOfASet
         | ActionError::NotASetName
         | ActionError::ClusterSelector(_)
+        | ActionError::LabelSelector(_)
+        | ActionError::ListVersion
+        | ActionError::IncludeObject
         | ActionError::Twice(_)
         | ActionError::NotANumber(_)
         | ActionError::SetVersion

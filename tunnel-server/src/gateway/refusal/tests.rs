@@ -61,6 +61,8 @@ fn every_abort_code_and_every_limit_has_a_listed_cause() {
         LimitExceeded::CallerRequests(1),
         LimitExceeded::CallerRate(1),
         LimitExceeded::CallerSetReads(1),
+        LimitExceeded::CallerListWatches(1),
+        LimitExceeded::ListWatches(1),
         LimitExceeded::ClusterWatches(1),
         LimitExceeded::ClusterQueue,
     ] {

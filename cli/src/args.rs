@@ -4,6 +4,7 @@ mod admin_endpoint;
 mod ca;
 mod cluster_list;
 mod clusters;
+mod credential;
 mod doctor;
 mod examples;
 mod groups;
@@ -39,6 +40,7 @@ pub(crate) use clusters::{
     ClusterUndelete, ClusterUpdate, LabelChange, TokenCommand, TokenCreate, TokenList, TokenOutput,
     TokenRevoke,
 };
+pub(crate) use credential::CredentialArgs;
 pub(crate) use doctor::{
     DoctorAgent, DoctorArgs, DoctorCaller, DoctorCommand, DoctorNode, DoctorOutput, DoctorServer,
 };
@@ -105,6 +107,18 @@ pub(crate) enum Command {
     /// both. Certificate, key and token file are taken together from the first source that names one of them.
     #[command(after_long_help = examples::KUBECONFIG)]
     Kubeconfig(KubeconfigArgs),
+    /// Hand your credential for the gateway to kubectl and other programs, as an exec plugin
+    ///
+    /// `tombolo kubeconfig --exec` writes a kubeconfig that runs this. It prints an ExecCredential of
+    /// client.authentication.k8s.io/v1 and nothing else. The files are read each time, so a new certificate or token is used as soon
+    /// as it is there.
+    ///
+    /// Programs keep the credential until it expires: with the certificate, or with the token if that is a JWT. Another token says
+    /// nothing of its end, so it is read again after a minute.
+    ///
+    /// The files are found as for `tombolo kubeconfig`.
+    #[command(after_long_help = examples::CREDENTIAL)]
+    Credential(CredentialArgs),
     /// Serve a local proxy for a cluster's own kubeconfig, until Ctrl-C
     ///
     /// For a kubeconfig of the cluster itself, such as kubeadm's admin.conf, with its control-plane address. Writes a copy of it

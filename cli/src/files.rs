@@ -145,6 +145,11 @@ impl NewFile {
     pub(crate) fn public(path: PathBuf, contents: impl Into<Vec<u8>>) -> Self {
         Self { path, contents: contents.into(), mode: 0o644 }
     }
+
+    /// A program that everybody may run: mode 0755.
+    pub(crate) fn program(path: PathBuf, contents: impl Into<Vec<u8>>) -> Self {
+        Self { path, contents: contents.into(), mode: 0o755 }
+    }
 }
 
 impl StagedFile {

@@ -14,7 +14,8 @@ use crate::names::{GatewayUrl, HostSuffix, Label};
 use crate::pem::{self, PemError};
 use crate::settings::{self, GatewayCredential, Settings, SettingsError};
 
-pub(crate) use credential::{CredentialError, bearer_token};
+pub(crate) use credential::{CertificateAndKey, CredentialError, bearer_token};
+pub(crate) use writer::EXEC_API_VERSION;
 use writer::{GatewayCa, KubeconfigDocument, Server};
 
 /// The kubeconfig, or the file that it was written to.
@@ -46,8 +47,8 @@ pub(crate) enum KubeconfigError {
     Write(#[from] WriteError),
 }
 
-/// Checks the settings and files offline, then writes the kubeconfig.
-pub(crate) fn write(args: args::KubeconfigArgs) -> Result<KubeconfigOutput, KubeconfigError> {
+/// Checks the settings and files offline, then writes the kubeconfig. `program` is the name of this program.
+pub(crate) fn write(args: args::KubeconfigArgs, program: &str) -> Result<KubeconfigOutput, KubeconfigError> {
     let args::KubeconfigArgs {
         gateway,
         ca,
@@ -58,6 +59,7 @@ pub(crate) fn write(args: args::KubeconfigArgs) -> Result<KubeconfigOutput, Kube
         cluster_sets,
         host_names,
         embed_certs,
+        exec,
         output,
         force,
     } = args;
@@ -68,7 +70,10 @@ pub(crate) fn write(args: args::KubeconfigArgs) -> Result<KubeconfigOutput, Kube
     let servers = servers(&gateway, &clusters, &cluster_sets, settings.host_suffix.as_ref())?;
     let ca_path = settings.required_ca()?;
     let credential = settings.required_credential()?;
-    let user = credential::user(&credential, embed_certs)?;
+    let user = match exec {
+        Some(command) => credential::exec_user(&credential, command.unwrap_or_else(|| program.to_owned()))?,
+        None => credential::user(&credential, embed_certs)?,
+    };
     let certificates = pem::read_certificates(&ca_path)?;
     let ca = if embed_certs {
         GatewayCa::Embedded(certificates.text)

@@ -11,6 +11,7 @@ mod cluster;
 mod clusters;
 mod completion;
 mod confirm;
+mod credential;
 mod dial_tokens;
 mod doctor;
 mod export;
@@ -68,7 +69,8 @@ fn main() -> ExitCode {
 fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
     match invocation.command {
         Command::Ca(command) => print::lines(&run_ca(&command)?)?,
-        Command::Kubeconfig(args) => match kubeconfig::write(args)? {
+        Command::Credential(args) => print::document(&credential::answer(args)?)?,
+        Command::Kubeconfig(args) => match kubeconfig::write(args, invocation.program.file_name())? {
             kubeconfig::KubeconfigOutput::Text(text) => print::document(&text)?,
             kubeconfig::KubeconfigOutput::File(lines) => print::lines(&lines)?,
         },

@@ -151,9 +151,22 @@ Examples:
   tombolo kubeconfig --gateway https://gateway.example:8443 \\
       --ca pki/server-ca.crt --token-file token \\
       --embed-certs=false --cluster edge-1 > kubeconfig
+  With the credential read anew by each kubectl:
+  tombolo kubeconfig --gateway https://gateway.example:8443 \\
+      --ca pki/server-ca.crt --token-file token \\
+      --exec --cluster edge-1 > kubeconfig
   With defaults in ~/.config/tombolo/config.yaml:
   tombolo kubeconfig --cluster edge-1 > kubeconfig
   kubectl --kubeconfig kubeconfig get namespaces";
+
+pub(super) const CREDENTIAL: &str = "\
+Examples:
+  tombolo credential --cert pki/alice-caller.crt \\
+      --key pki/alice-caller.key
+  In a pod, with a projected token for the gateway:
+  tombolo credential --token-file /var/run/secrets/gateway/token
+  In an init container, for the other containers of its pod:
+  tombolo credential --install /plugins/tombolo";
 
 pub(super) const CLUSTERS: &str = "\
 Examples:

@@ -43,6 +43,11 @@ pub(crate) struct KubeconfigArgs {
         default_missing_value = "true"
     )]
     pub(crate) embed_certs: bool,
+    /// Name a program that hands out the credential (an exec plugin) in place of the credential: `tombolo credential`, or the same of
+    /// this path of the program
+    #[arg(long, value_name = "COMMAND", num_args = 0..=1, require_equals = true)]
+    #[expect(clippy::option_option, reason = "the flag, and its value")]
+    pub(crate) exec: Option<Option<String>>,
     /// Write this file, with mode 0600, instead of printing
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -6,7 +6,7 @@ use proto::spiffe::{self, AgentId};
 use time::OffsetDateTime;
 use trust::Role;
 
-use super::writer::{UserBody, base64};
+use super::writer::{ExecBody, UserBody, base64};
 use crate::files::{self, AbsolutePathError, ReadError};
 use crate::pem::{self, PemError};
 use crate::settings::GatewayCredential;
@@ -45,6 +45,45 @@ pub(crate) enum CredentialError {
     Path(#[from] AbsolutePathError),
 }
 
+/// A caller's certificate and key, which belong together.
+pub(crate) struct CertificateAndKey {
+    /// The chain in PEM, the caller's own certificate first.
+    pub(crate) certificates: String,
+    /// The private key in PEM.
+    pub(crate) key: String,
+    /// The time at which the caller's own certificate expires.
+    pub(crate) end: OffsetDateTime,
+}
+
+/// The `user` entry of a kubeconfig whose credential comes from `tombolo credential`, run as `command`. Files that are here are
+/// checked. They may also be on another machine, or be made in a pod.
+pub(super) fn exec_user(
+    credential: &GatewayCredential,
+    command: String,
+) -> Result<UserBody, CredentialError> {
+    let mut args = vec!["credential".to_owned()];
+    let mut push = |flag: &str, file: &Path| -> Result<(), AbsolutePathError> {
+        args.extend([flag.to_owned(), files::absolute(file)?]);
+        Ok(())
+    };
+    match credential {
+        GatewayCredential::Certificate { certificate, key } => {
+            if certificate.exists() || key.exists() {
+                CertificateAndKey::read(certificate, key)?;
+            }
+            push("--cert", certificate)?;
+            push("--key", key)?;
+        }
+        GatewayCredential::TokenFile(file) => {
+            if file.exists() {
+                bearer_token(file)?;
+            }
+            push("--token-file", file)?;
+        }
+    }
+    Ok(UserBody { exec: Some(ExecBody::new(command, args)), ..UserBody::default() })
+}
+
 /// The `user` entry of a kubeconfig, with the credential embedded or with the paths of its files.
 pub(super) fn user(credential: &GatewayCredential, embedded: bool) -> Result<UserBody, CredentialError> {
     match credential {
@@ -53,27 +92,41 @@ pub(super) fn user(credential: &GatewayCredential, embedded: bool) -> Result<Use
     }
 }
 
-fn certificate_user(certificate: &Path, key: &Path, embedded: bool) -> Result<UserBody, CredentialError> {
-    let certificates = pem::read_certificates(certificate)?;
-    let private = pem::read_key(key)?;
-    // The leaf comes first, as in a TLS handshake.
-    let leaf = certificates.ders.first().and_then(|leaf| pem::parse_x509(leaf));
-    let Some(leaf) = leaf.filter(|leaf| pem::is_for_key(leaf, &private.pair)) else {
-        return Err(CredentialError::Mismatch { certificate: certificate.to_owned(), key: key.to_owned() });
-    };
-    for uri in pem::uris(&leaf) {
-        if let Some(role) = other_role(&uri) {
-            return Err(CredentialError::OtherRole { certificate: certificate.to_owned(), role, uri });
+impl CertificateAndKey {
+    /// Reads both files, and checks that they belong together, are a caller's, and have not expired.
+    ///
+    /// # Errors
+    /// [`CredentialError`] names the file and what to do.
+    pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Self, CredentialError> {
+        let certificates = pem::read_certificates(certificate)?;
+        let private = pem::read_key(key)?;
+        // The leaf comes first, as in a TLS handshake.
+        let leaf = certificates.ders.first().and_then(|leaf| pem::parse_x509(leaf));
+        let Some(leaf) = leaf.filter(|leaf| pem::is_for_key(leaf, &private.pair)) else {
+            return Err(CredentialError::Mismatch {
+                certificate: certificate.to_owned(),
+                key: key.to_owned(),
+            });
+        };
+        for uri in pem::uris(&leaf) {
+            if let Some(role) = other_role(&uri) {
+                return Err(CredentialError::OtherRole { certificate: certificate.to_owned(), role, uri });
+            }
         }
+        let end = leaf.validity().not_after.to_datetime();
+        if end < OffsetDateTime::now_utc() {
+            return Err(CredentialError::Expired(certificate.to_owned(), end));
+        }
+        Ok(Self { certificates: certificates.text.clone(), key: private.text, end })
     }
-    let end = leaf.validity().not_after.to_datetime();
-    if end < OffsetDateTime::now_utc() {
-        return Err(CredentialError::Expired(certificate.to_owned(), end));
-    }
+}
+
+fn certificate_user(certificate: &Path, key: &Path, embedded: bool) -> Result<UserBody, CredentialError> {
+    let read = CertificateAndKey::read(certificate, key)?;
     Ok(if embedded {
         UserBody {
-            client_certificate_data: Some(base64(&certificates.text)),
-            client_key_data: Some(base64(&private.text)),
+            client_certificate_data: Some(base64(&read.certificates)),
+            client_key_data: Some(base64(&read.key)),
             ..UserBody::default()
         }
     } else {

@@ -7,6 +7,9 @@ use serde_saphyr::{SerializeError, ser_options};
 
 use crate::names::GatewayUrl;
 
+/// The version of client-go's protocol for exec plugins that `tombolo credential` speaks.
+pub(crate) const EXEC_API_VERSION: &str = "client.authentication.k8s.io/v1";
+
 /// A complete kubeconfig, as it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -48,6 +51,39 @@ pub(super) struct UserBody {
     pub(super) token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", rename = "tokenFile")]
     pub(super) token_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) exec: Option<ExecBody>,
+}
+
+/// A program that hands out the credential, an exec plugin of client-go.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExecBody {
+    api_version: &'static str,
+    command: String,
+    args: Vec<String>,
+    /// It asks nobody anything, so that it also runs without a terminal.
+    interactive_mode: &'static str,
+    /// The credential is the same for every cluster behind the gateway.
+    provide_cluster_info: bool,
+    install_hint: String,
+}
+
+impl ExecBody {
+    /// The program `command` with these arguments.
+    pub(super) fn new(command: String, args: Vec<String>) -> Self {
+        let install_hint = format!(
+            "The credential for the gateway comes from {command}, which is not there: install tombolo, and have its folder in PATH."
+        );
+        Self {
+            api_version: EXEC_API_VERSION,
+            command,
+            args,
+            interactive_mode: "Never",
+            provide_cluster_info: false,
+            install_hint,
+        }
+    }
 }
 
 #[derive(Serialize)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 86] = [
+const COMMANDS: [&str; 87] = [
     "",
     "ca",
     "ca init",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 86] = [
     "ca issue proxy",
     "ca show",
     "kubeconfig",
+    "credential",
     "clusters",
     "passthrough",
     "proxy",

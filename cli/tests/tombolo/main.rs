@@ -14,6 +14,7 @@ mod ca_rotate;
 mod ca_secrets;
 mod ca_show;
 mod certificate;
+mod credential;
 mod doctor;
 mod help;
 mod import;

@@ -32,6 +32,7 @@ mod doctor;
 mod drain_under_load;
 mod egress;
 mod enrollment;
+mod exec_credential;
 mod floods;
 mod framing;
 mod full_cluster;

@@ -230,15 +230,27 @@ async fn a_named_service_is_followed_as_its_objects_change() {
 }
 
 #[tokio::test]
-async fn configured_endpoints_win_and_nobody_is_asked() {
-    let (scope, fake, api_server) = pair(&["h2"], Timeouts::default(), |_, _| std::future::pending()).await;
+async fn configured_endpoints_win_and_only_the_version_is_asked_for() {
+    let others = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&others);
+    let (scope, _fake, api_server) = pair(&["h2"], Timeouts::default(), move |connection, _| {
+        let counted = Arc::clone(&counted);
+        http2(connection, move |request| {
+            let is_version = request.uri().path() == "/version";
+            counted.fetch_add(usize::from(!is_version), Ordering::Relaxed);
+            async { whole(r#"{"gitVersion":"v1.36.3"}"#) }
+        })
+    })
+    .await;
     let discovery = Discovery::new(api_server, vec!["10.0.0.1:6443".to_owned()], &[], &[], false);
-    let endpoints = discovery.subscribe();
+    let (endpoints, mut version) = (discovery.subscribe(), discovery.version());
 
-    soon(discovery.run(scope)).await;
+    scope.spawn_background(discovery.run(scope.clone()));
 
+    soon(version.wait_for(|version| version == "v1.36.3")).await.unwrap();
     assert_eq!(*endpoints.borrow(), ["10.0.0.1:6443"]);
-    assert_eq!(fake.connections(), 0);
+    assert_eq!(others.load(Ordering::Relaxed), 0);
+    soon(scope.close(TIMEOUT)).await.unwrap();
 }
 
 #[tokio::test]

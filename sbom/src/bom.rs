@@ -9,7 +9,7 @@ use crate::cargo::{CrateFacts, CrateId, Crates};
 /// A crate of the program is unknown to cargo, which is a fault of this program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BomError {
-    #[error("cargo tree has no package {0}; name tunnel-server, tunnel-agent, node-lb or cli")]
+    #[error("cargo tree has no package {0}; name tunnel-server, tunnel-agent, node-lb, fleet or cli")]
     NoRoot(String),
     #[error("cargo metadata knows nothing about {0} {1}, which cargo tree lists")]
     Unknown(String, String),

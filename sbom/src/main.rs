@@ -18,7 +18,7 @@ use clap::Parser;
     after_help = "Examples:\n  cargo run --package sbom -- --package tunnel-agent --target x86_64-unknown-linux-musl"
 )]
 struct Arguments {
-    /// The package of the program: tunnel-server, tunnel-agent, node-lb or cli
+    /// The package of the program: tunnel-server, tunnel-agent, node-lb, fleet or cli
     #[arg(long, value_name = "NAME")]
     package: String,
     /// The machine that the program is built for

@@ -19,6 +19,7 @@ const FOLDERS: &[&str] = &[
     "daemon",
     "deploy",
     "docs",
+    "fleet",
     "loadtest",
     "policy",
     "proto",

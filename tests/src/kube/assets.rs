@@ -103,6 +103,15 @@ pub fn kube_rs() -> Result<PathBuf, MissingAssets> {
     find("kube-rs", CLIENTS, &of_ours())
 }
 
+/// The program of `tests/kube/cluster-profiles`, and the CustomResourceDefinition of the profiles that it reads.
+///
+/// # Errors
+/// If one of them was not built.
+pub fn cluster_profiles() -> Result<(PathBuf, PathBuf), MissingAssets> {
+    let found = |name| find(name, CLIENTS, &of_ours());
+    Ok((found("cluster-profiles")?, found("clusterprofiles.yaml")?))
+}
+
 /// The Python that has what the program of `tests/kube/python` needs.
 ///
 /// # Errors

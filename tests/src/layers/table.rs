@@ -14,7 +14,13 @@ pub const CRATES: &[Layer] = &[
     Layer { name: "faults", members: &[built("linksim")] },
     Layer {
         name: "programs",
-        members: &[built("tunnel-server"), built("tunnel-agent"), built("node-lb"), built("cli")],
+        members: &[
+            built("tunnel-server"),
+            built("tunnel-agent"),
+            built("node-lb"),
+            built("fleet"),
+            built("cli"),
+        ],
     },
     // Its connections are tasks of a scope, as all others.
     Layer { name: "database client", members: &[built("etcd")] },
@@ -136,6 +142,7 @@ pub const WITHOUT_CIRCLES: &[&str] = &[
     "etcd",
     "records",
     "api-servers",
+    "fleet",
     "cli",
     "tests/linksim",
     "tests/reference",
@@ -157,6 +164,7 @@ pub const PRODUCTS: &[&str] = &[
     "tunnel-server",
     "tunnel-agent",
     "node-lb",
+    "fleet",
     "cli",
 ];
 
@@ -170,6 +178,9 @@ pub const RESERVED: &[Reserved] = &[
     Reserved { dependency: "redb", crates: &["records", "tunnel-server"] },
     Reserved { dependency: "tonic", crates: &["proto", "etcd", "tunnel-server", "cli", "tests"] },
     Reserved { dependency: "tonic-health", crates: &["tunnel-server", "tests"] },
+    Reserved { dependency: "kube", crates: &["fleet"] },
+    Reserved { dependency: "k8s-openapi", crates: &["fleet"] },
+    Reserved { dependency: "kube-lease-manager", crates: &["fleet"] },
     Reserved { dependency: "tonic-reflection", crates: &["tunnel-server", "tests"] },
 ];
 
@@ -182,7 +193,7 @@ pub const REFUSED: &[Refused] = &[
 ];
 
 /// Dependencies that must be nowhere in the graph, not even behind another.
-pub const BANNED: &[&str] = &["ring", "openssl", "openssl-sys", "native-tls", "rsa", "kube", "k8s-openapi"];
+pub const BANNED: &[&str] = &["ring", "openssl", "openssl-sys", "native-tls", "rsa"];
 
 /// Paths that only some files of the crates that ship may name.
 pub const RESERVED_PATHS: &[ReservedPath] = &[
@@ -265,6 +276,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "tunnel-server",
             "tunnel-agent",
             "node-lb",
+            "fleet",
         ],
         files: &[],
         why: "products start no other program",
@@ -282,6 +294,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "tunnel-server",
             "tunnel-agent",
             "node-lb",
+            "fleet",
         ],
         files: &[],
         why: "products start no other program",
@@ -294,7 +307,7 @@ pub const STATUS_FILES: &[&str] =
 
 /// The crates of which only [`STATUS_FILES`] may write a `Status`. People's command may read one.
 pub const WITHOUT_STATUS: &[&str] =
-    &["proto", "policy", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent", "node-lb"];
+    &["proto", "policy", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent", "node-lb", "fleet"];
 
 /// A crate whose top-level modules form layers.
 #[derive(Debug, Clone, Copy)]

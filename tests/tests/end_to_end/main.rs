@@ -19,6 +19,7 @@ mod certificates;
 mod charts;
 mod clients;
 mod cluster_list;
+mod cluster_profiles;
 mod cluster_sets;
 mod clusters;
 mod connect;

@@ -29,6 +29,13 @@ async fn the_example_manifests_are_valid_and_run_as_restricted_pods() {
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/node-lb/static-pod.yaml");
     apply_from(&cluster, "--filename", file.to_str().unwrap()).await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/fleet-controller");
+    apply_from(&cluster, "--kustomize", folder.to_str().unwrap()).await;
+    let words = ["get", "deployment/fleet-controller", "--output=jsonpath={.spec.template.spec}"];
+    let spec: Value = serde_json::from_str(&cluster.admin().stdout(&words).await).unwrap();
+    let restricted = ["label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted"];
+    cluster.admin().stdout(&restricted).await;
+    assert_eq!(create(&cluster, "default", &spec).await, Ok(()));
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples/etcd/etcd.yaml");
     apply_from(&cluster, "--filename", file.to_str().unwrap()).await;
     let words = ["get", "statefulset/tombolo-etcd", "--namespace", "tombolo-system", "-o", "json"];

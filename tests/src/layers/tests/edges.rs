@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 19] = [
+const OURS: [&str; 20] = [
     "sys",
     "proto",
     "policy",
@@ -19,6 +19,7 @@ const OURS: [&str; 19] = [
     "tunnel-server",
     "tunnel-agent",
     "node-lb",
+    "fleet",
     "cli",
     "linksim",
     "reference",

@@ -18,6 +18,7 @@ mod passthrough;
 mod policies;
 mod proxy;
 mod server;
+mod summarize;
 mod tenant;
 mod users;
 mod vip;
@@ -54,6 +55,7 @@ pub(crate) use proxy::ProxyArgs;
 pub(crate) use server::{
     ServerCommand, ServerExport, ServerImport, ServerList, ServerRemove, ServerSort, ServersOutput,
 };
+pub(crate) use summarize::{SummarizeArgs, SummarizeOutput};
 pub(crate) use tenant::{
     HostCluster, TenantCertificatesCommand, TenantCommand, TenantCreate, TenantDelete, TenantJoinCommand,
     TenantKubeconfig, TenantList, TenantOutput, TenantReached, TenantRegister, TenantRenew, TenantRotateCa,
@@ -152,6 +154,14 @@ pub(crate) enum Command {
     /// copy is for machines that reach the address, such as pods of the cluster that has the Service.
     #[command(after_long_help = examples::VIP)]
     Vip(VipArgs),
+    /// Count and add up objects in one cluster or in all clusters of a set, where they are
+    ///
+    /// Each cluster's agent reads the list under your own identity, and sends counts, sums and a few names in place of the objects. You
+    /// need the right to list them. Clusters without an answer are named, and are in no figure.
+    ///
+    /// Paths are those of `kubectl wait --for=jsonpath`, without `..`: .status.phase, .spec.containers[*].image.
+    #[command(after_long_help = examples::SUMMARIZE)]
+    Summarize(Box<SummarizeArgs>),
     /// The old spelling of `tombolo cluster list`
     #[command(hide = true, after_long_help = examples::CLUSTERS)]
     Clusters(ClustersArgs),

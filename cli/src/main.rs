@@ -35,6 +35,7 @@ mod runtime;
 mod servers;
 mod settings;
 mod site;
+mod summarize;
 mod tenant;
 mod tls;
 mod tokens;
@@ -75,6 +76,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
             kubeconfig::KubeconfigOutput::File(lines) => print::lines(&lines)?,
         },
         Command::Proxy(args) => proxy::serve(args)?,
+        Command::Summarize(args) => summarize::show(&args)?,
         Command::Passthrough(args) => print::lines(&passthrough::write(&args)?)?,
         Command::Vip(args) => print::lines(&vip::write(&args)?)?,
         Command::Rbac(args) => print::document(&rbac::manifest(&args)?)?,

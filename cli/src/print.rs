@@ -45,16 +45,17 @@ pub(crate) fn bytes(bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Aligns the columns of the rows, and returns them as lines.
-pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible(cell))).collect();
-    let mut widths = [0; N];
+pub(crate) fn columns<R: AsRef<[String]>>(rows: &[R]) -> Vec<String> {
+    let visible_row = |row: &R| row.as_ref().iter().map(|cell| visible(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(visible_row).collect();
+    let mut widths = vec![0; rows.iter().map(Vec::len).max().unwrap_or(0)];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         cells.collect::<Vec<_>>().join("   ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()

@@ -125,6 +125,7 @@ impl Agent {
             endpoints: None,
             // The longest silence that the server allows.
             silence_max_ms: 0,
+            capabilities: Vec::new(),
         };
         let dialed = endpoint.dial(server, SERVER_NAME, &self.servers.tls(), hello, HANDSHAKE_MAX).await;
         let Dialed { tunnel, driver, .. } =

@@ -12,6 +12,7 @@ use proto::upgrade_protocol::UpgradeProtocol;
 mod authority;
 mod error;
 mod list_read;
+mod page;
 mod path;
 mod query;
 mod resource;
@@ -21,6 +22,7 @@ mod verb;
 pub use authority::GatewayNames;
 pub use error::{ActionError, QUERY_PAIRS_MAX, TARGET_BYTES_MAX};
 pub use list_read::{ListRead, RowObject};
+pub use page::page_of;
 use query::Query;
 use resource::LegacyPrefix;
 pub use resource::{Object, Resource};
@@ -41,6 +43,13 @@ const CLUSTER_SETS: &str = "/clustersets/";
 /// The first segment of [`CLUSTER_SETS`], which no cluster's own path begins with either.
 const CLUSTER_SETS_SEGMENT: &str = "clustersets";
 
+/// The parameter by which a list is summarized in its cluster. It is for the gateway, and never reaches an API server.
+const REDUCE: &str = "tombolo-reduce";
+
+/// The parameters of a list's pages.
+const LIMIT: &str = "limit";
+const CONTINUE: &str = "continue";
+
 /// The meaning of a request at the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParsedRequest {
@@ -60,6 +69,8 @@ pub struct Action {
     object: Object,
     long_running: bool,
     path: PathAndQuery,
+    /// The question by which the agent is to reduce the list, unread.
+    reduce: Option<String>,
 }
 
 /// A cluster's own target, read as its API server reads it.
@@ -69,6 +80,8 @@ struct OwnTarget {
     query: Query,
     /// The path as it was received, with the canonical query.
     canonical: PathAndQuery,
+    /// The parameter [`REDUCE`], which is not in the query any more.
+    reduce: Option<String>,
 }
 
 /// The parts of a request's head that select the cluster and the action, as they were received.
@@ -152,13 +165,16 @@ impl Action {
         rest: &str,
         upgrade: Option<UpgradeProtocol>,
     ) -> Result<Self, ActionError> {
-        let OwnTarget { object, legacy, query, canonical: path } = OwnTarget::read(rest)?;
+        let OwnTarget { object, legacy, query, canonical: path, reduce } = OwnTarget::read(rest)?;
         let verb = Verb::from_request(method, &object, legacy, &query);
+        if reduce.is_some() {
+            check_reduced(verb, &query)?;
+        }
         if upgrade.is_some_and(|protocol| !verb::may_upgrade(protocol, verb, &object)) {
             return Err(ActionError::UpgradeNotHere);
         }
         let long_running = verb::is_long_running(verb, &object);
-        Ok(Self { cluster, verb, object, long_running, path })
+        Ok(Self { cluster, verb, object, long_running, path, reduce })
     }
 
     /// The cluster that the request goes to.
@@ -192,6 +208,22 @@ impl Action {
     pub fn path(&self) -> &PathAndQuery {
         &self.path
     }
+
+    /// The question by which the agent is to reduce the list (`tombolo-reduce`), as it was received and unread. It is not in the path.
+    #[must_use]
+    pub fn reduce(&self) -> Option<&str> {
+        self.reduce.as_deref()
+    }
+
+    /// The path and query with the parameters that are for the gateway, as the audit log shows them.
+    #[must_use]
+    pub fn recorded_path(&self) -> String {
+        let Some(question) = &self.reduce else { return self.path.to_string() };
+        let mut reduce = Query::default();
+        reduce.push(REDUCE, question.clone());
+        let separator = if self.path.query().is_some() { '&' } else { '?' };
+        format!("{}{separator}{}", self.path, reduce.encoded())
+    }
 }
 
 impl OwnTarget {
@@ -204,11 +236,12 @@ impl OwnTarget {
         }
         let (object, legacy) = Object::from_segments(&segments, received.path().ends_with('/'));
         if object.is_proxied() {
-            return Ok(Self { object, legacy, query: Query::default(), canonical: received });
+            return Ok(Self { object, legacy, query: Query::default(), canonical: received, reduce: None });
         }
-        let query = Query::parse(received.query().unwrap_or_default())?;
+        let mut query = Query::parse(received.query().unwrap_or_default())?;
+        let reduce = query.take_one(REDUCE)?;
         let canonical = path::with_query(received, &query.encoded())?;
-        Ok(Self { object, legacy, query, canonical })
+        Ok(Self { object, legacy, query, canonical, reduce })
     }
 }
 
@@ -248,6 +281,15 @@ impl<'a> Head<'a> {
         };
         Ok(Self { method, authority, host: host.map(|host| host.as_bytes()), server_name, target, upgrade })
     }
+}
+
+/// Checks a request for a summary. Its agent makes the pages.
+fn check_reduced(verb: Verb, query: &Query) -> Result<(), ActionError> {
+    if verb != Verb::List {
+        return Err(ActionError::ReduceNotAList);
+    }
+    let paged = [LIMIT, CONTINUE].into_iter().find(|name| query.has(name));
+    paged.map_or(Ok(()), |name| Err(ActionError::ReduceWithPages(name)))
 }
 
 /// Returns true for a first segment under which a gateway serves clusters.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::capabilities::Capabilities;
 use crate::endpoint_text::is_plain;
 use crate::server_list::ServerList;
 use crate::session::SILENCE_LEAST;
@@ -67,6 +68,8 @@ pub struct Greeting {
     pub advertised: Advertised,
     /// Silence after which the agent gives the tunnel up; `None` leaves that to the server.
     pub silence_max: Option<Duration>,
+    /// The abilities of the agent beyond the protocol's version.
+    pub capabilities: Capabilities,
 }
 
 /// An agent's description of its cluster's control plane, printable. Shown, never trusted.
@@ -136,6 +139,7 @@ pub fn verify_hello(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> 
         software: printable(&hello.software, SOFTWARE_BYTES_MAX),
         advertised: advertised(hello.endpoints.unwrap_or_default()),
         silence_max: (hello.silence_max_ms > 0).then(|| Duration::from_millis(hello.silence_max_ms.into())),
+        capabilities: Capabilities::from_words(&hello.capabilities),
     })
 }
 

@@ -7,6 +7,7 @@
 pub mod admin;
 pub mod allow_list;
 pub mod backoff;
+pub mod capabilities;
 pub mod cluster;
 pub mod codes;
 pub mod deadlines;
@@ -36,6 +37,7 @@ pub mod wire;
 
 pub use allow_list::AllowList;
 pub use backoff::Backoff;
+pub use capabilities::Capabilities;
 pub use cluster::{ClusterId, NotAClusterId};
 pub use codes::{AbortCode, CloseCode};
 pub use session::Session;

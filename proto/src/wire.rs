@@ -49,7 +49,8 @@ impl StreamOpen {
     #[must_use]
     pub fn http(identity: impl Into<http_open::Identity>, audit_id: String, long_running: bool) -> Self {
         let identity = Some(identity.into());
-        let open = HttpOpen { identity, audit_id, long_running, answer_seconds_max: 0 };
+        let open =
+            HttpOpen { identity, audit_id, long_running, answer_seconds_max: 0, reduce: String::new() };
         Self { kind: Some(stream_open::Kind::Http(open)), number: 0 }
     }
 
@@ -58,6 +59,15 @@ impl StreamOpen {
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         if let Some(stream_open::Kind::Http(open)) = &mut self.kind {
             open.answer_seconds_max = u32::try_from(deadline.as_secs()).unwrap_or(u32::MAX);
+        }
+        self
+    }
+
+    /// The same for a list that the agent reduces by this question, in JSON.
+    #[must_use]
+    pub fn with_reduce(mut self, question: &str) -> Self {
+        if let Some(stream_open::Kind::Http(open)) = &mut self.kind {
+            question.clone_into(&mut open.reduce);
         }
         self
     }

@@ -24,6 +24,7 @@ const FOLDERS: &[&str] = &[
     "policy",
     "proto",
     "records",
+    "summary",
     "api-servers",
     "node-lb",
     "sys",

@@ -2,6 +2,7 @@
 //! joins upgrades.
 
 mod fair_queue;
+mod reduce;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +103,7 @@ impl Forwarder {
 
     /// Sends a request to the API server with the credential of `cleared`, and returns the answer with
     /// cleaned headers. Its head comes by the `deadline`; an upgrade always has one. After a 101 a task of the scope copies bytes in both directions until either side ends, and
-    /// `active` lasts until then.
+    /// `active` lasts until then. A list with a question (`question` is not empty) is reduced here.
     ///
     /// Dropping the future or the answer's body cancels at the API server.
     ///
@@ -114,6 +115,7 @@ impl Forwarder {
         cleared: &Cleared,
         audit_id: &str,
         deadline: AnswerDeadline,
+        question: &str,
         mut request: Request<Incoming>,
         active: &Arc<ActiveRequest>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
@@ -136,6 +138,14 @@ impl Forwarder {
         };
         let seat = self.queue.take(cleared, bearer.as_ref()).await.map_err(ForwardError::Busy)?;
         *request.version_mut() = Version::HTTP_11;
+        if !question.is_empty() {
+            let (head, _) = request.into_parts();
+            // The seat is held until the last page has been read.
+            return reduce::answer(api_server, &head, deadline, question)
+                .await
+                .map(as_http1)
+                .map_err(ForwardError::from);
+        }
         let Some(protocol) = protocol else {
             // hyper's extensions belong to the tunnel's stream, not to the other connection.
             request.extensions_mut().clear();
@@ -157,7 +167,7 @@ impl Forwarder {
                 // The stream carries only this answer: bytes behind the request are no next request.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 self.scope.spawn(finish_declined(caller));
-                Ok(as_http1(response))
+                Ok(as_http1(*response))
             }
             UpgradeAnswer::Switched { head, connection } => {
                 let mut headers = head.headers;

@@ -65,6 +65,8 @@ struct ClearedRequest {
     cleared: Cleared,
     audit_id: String,
     deadline: AnswerDeadline,
+    /// The question by which the list is reduced; empty for a request that is forwarded.
+    question: String,
     ticket: StreamTicket,
 }
 
@@ -130,7 +132,9 @@ impl Streams {
             Err(_) => return Err(AbortCode::BadOpen),
         };
         let ticket = StreamTicket { ledger, number: open.number };
-        let HttpOpen { identity, audit_id, long_running, answer_seconds_max } = match open.kind {
+        let HttpOpen { identity, audit_id, long_running, answer_seconds_max, reduce: question } = match open
+            .kind
+        {
             Some(stream_open::Kind::Http(open)) => open,
             Some(stream_open::Kind::Dial(dial)) => return Ok(Opened::Dial(dial, ticket)),
             Some(stream_open::Kind::Via(_)) => {
@@ -152,7 +156,7 @@ impl Streams {
         match self.0.guard.check(&identity) {
             Ok(cleared) => {
                 let deadline = AnswerDeadline::new(long_running, answer_seconds_max);
-                Ok(Opened::Request(ClearedRequest { cleared, audit_id, deadline, ticket }))
+                Ok(Opened::Request(ClearedRequest { cleared, audit_id, deadline, question, ticket }))
             }
             Err(refusal) => {
                 // Above DEBUG nobody is named. The next line has the name.
@@ -179,11 +183,11 @@ impl Streams {
                 (self.clone(), Arc::clone(&cleared_request), verdict.clone());
             let active = Arc::clone(&active);
             async move {
-                let ClearedRequest { cleared, audit_id, deadline, ticket } = &*cleared_request;
+                let ClearedRequest { cleared, audit_id, deadline, question, ticket } = &*cleared_request;
                 active.set_kind(request_kind(&request, deadline.is_long_running()).as_str());
                 let forwarder = &this.0.forwarder;
                 let answer = match ticket.begin() {
-                    Ok(()) => forwarder.serve(cleared, audit_id, *deadline, request, &active).await,
+                    Ok(()) => forwarder.serve(cleared, audit_id, *deadline, question, request, &active).await,
                     Err(_) => Err(ForwardError::Fenced),
                 };
                 if let Ok(answer) = &answer {

@@ -29,6 +29,8 @@ mod refusal;
 mod request;
 mod stack;
 mod state;
+mod summaries;
+mod summary_error;
 mod upgrade_pipe;
 mod watch;
 
@@ -39,3 +41,4 @@ pub use entry_point::{EntryPoint, EntryPointSlots};
 pub use peer::Peer;
 pub use refusal::{MalformedRequest, Refusal};
 pub use state::{AccessControl, Gateway, GatewaySettings};
+pub use summary_error::SummaryError;

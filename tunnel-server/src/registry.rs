@@ -34,7 +34,7 @@ use proto::greeting::{Advertised, BootNonce, Greeting};
 use proto::session::Health;
 use proto::spiffe::AgentId;
 use proto::wire::{StreamQuery, StreamReport};
-use proto::{CloseCode, ClusterId};
+use proto::{Capabilities, CloseCode, ClusterId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use transport::Tunnel;
@@ -103,6 +103,7 @@ struct RegisteredTunnel {
     inquiry: Arc<ProcessInquiry>,
     /// The version of the agent's software, or nothing.
     version: Arc<str>,
+    capabilities: Capabilities,
 }
 
 /// The reason why a tunnel was not registered.
@@ -228,6 +229,7 @@ impl Registry {
                 sequence,
                 inquiry,
                 version: agent_version(&greeting.software),
+                capabilities: greeting.capabilities,
             },
             last_chosen: Arc::default(),
             on_probation: self.has_earlier_elsewhere(&greeting.agent, greeting.boot),

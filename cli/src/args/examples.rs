@@ -43,6 +43,18 @@ Examples:
   For all clusters of a network, by their addresses:
   tombolo proxy --network plant-7 --kubeconfig plant-7.conf";
 
+pub(super) const SUMMARIZE: &str = "\
+Examples:
+  tombolo summarize pods --all-namespaces --by .status.phase
+  The images in all clusters, at the gateway of the context:
+  tombolo summarize pods -A --cluster-set global \\
+      --by '.spec.containers[*].image'
+  tombolo summarize deploy -A --sum .spec.replicas \\
+      --where '.metadata.labels.tier=front'
+  The three pods with the most restarts:
+  tombolo summarize pods -A \\
+      --top '3:.status.containerStatuses[*].restartCount'";
+
 pub(super) const PASSTHROUGH: &str = "\
 Examples:
   tombolo passthrough --server https://api.edge-a.example:6443 \\

@@ -12,7 +12,7 @@ struct CommandGroup {
 const GROUPS: [CommandGroup; 6] = [
     CommandGroup {
         heading: "Callers, who use kubectl:",
-        commands: &["kubeconfig", "credential", "proxy", "passthrough", "vip", "doctor"],
+        commands: &["kubeconfig", "credential", "summarize", "proxy", "passthrough", "vip", "doctor"],
     },
     CommandGroup {
         heading: "Operators, who run the server:",

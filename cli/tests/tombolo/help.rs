@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workdir::{WorkDir, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 87] = [
+const COMMANDS: [&str; 88] = [
     "",
     "ca",
     "ca init",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 87] = [
     "ca show",
     "kubeconfig",
     "credential",
+    "summarize",
     "clusters",
     "passthrough",
     "proxy",

@@ -127,6 +127,12 @@ pub enum ActionError {
         "each cluster of a set counts its own versions: leave resourceVersion out, or use resourceVersion=0"
     )]
     SetVersion,
+    /// 400: only the list of a resource is summarized.
+    #[error("tombolo-reduce summarizes the list of a resource: send it with GET of a list, without watch")]
+    ReduceNotAList,
+    /// 400: a summary is of the whole list.
+    #[error("tombolo-reduce summarizes the whole list: leave {0} out")]
+    ReduceWithPages(&'static str),
     /// 421: the host is not one of this server's.
     #[error("this server does not serve that host name, use one that it was given in gateway.hosts")]
     ForeignHost,

@@ -65,6 +65,11 @@ impl Query {
         text.map(|text| text.parse().map_err(|_| ActionError::NotANumber(name))).transpose()
     }
 
+    /// Returns true if there is a parameter of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(own, _)| own == name)
+    }
+
     /// Adds a parameter behind all others.
     pub(super) fn push(&mut self, name: &str, value: String) {
         self.0.push((name.to_owned(), value));

@@ -12,13 +12,11 @@ use super::error::ActionError;
 use super::query::{Query, RESOURCE_VERSION, TIMEOUT_SECONDS};
 use super::resource::Object;
 use super::verb::{self, Verb};
-use super::{Action, OwnTarget, path};
+use super::{Action, CONTINUE, LIMIT, OwnTarget, check_reduced, path};
 use crate::label::LabelSelector;
 
 /// The parameters that are for the set, and not for its clusters.
 const CLUSTER_SELECTOR: &str = "clusterSelector";
-const LIMIT: &str = "limit";
-const CONTINUE: &str = "continue";
 
 /// The subresources that a set answers for. Others are no JSON, or connect to a workload.
 const SUBRESOURCES: [&str; 2] = ["status", "scale"];
@@ -38,6 +36,7 @@ pub struct SetRead {
     path: PathAndQuery,
     /// The parameters for the clusters.
     query: Query,
+    reduce: Option<String>,
 }
 
 /// The answer that a read of a set asks for.
@@ -67,9 +66,12 @@ impl SetRead {
         if !is_dns_label(set) {
             return Err(ActionError::NotASetName);
         }
-        let OwnTarget { object, legacy, mut query, canonical } = OwnTarget::read(rest)?;
+        let OwnTarget { object, legacy, mut query, canonical, reduce } = OwnTarget::read(rest)?;
         let verb = Verb::from_request(&Method::GET, &object, legacy, &query);
         let kind = SetReadKind::of(&object, verb)?;
+        if reduce.is_some() {
+            check_reduced(verb, &query)?;
+        }
         let path = path::with_query(canonical, "")?;
         let selector = query.take_one(CLUSTER_SELECTOR)?;
         let selector = selector.map(|text| text.parse().map_err(ActionError::ClusterSelector)).transpose()?;
@@ -91,6 +93,7 @@ impl SetRead {
             verb,
             path,
             query,
+            reduce,
         })
     }
 
@@ -130,6 +133,12 @@ impl SetRead {
         self.timeout
     }
 
+    /// The question by which each cluster's agent is to reduce the list, as it was received and unread.
+    #[must_use]
+    pub fn reduce(&self) -> Option<&str> {
+        self.reduce.as_deref()
+    }
+
     /// The path and the query for each cluster, without the parameters of a page. Equal reads have equal ones.
     #[must_use]
     pub fn target(&self) -> String {
@@ -161,8 +170,8 @@ impl SetRead {
             query.push(CONTINUE, token.to_owned());
         }
         let path = path::with_query(self.path.clone(), &query.encoded())?;
-        let (verb, object) = (self.verb, self.object.clone());
-        Ok(Action { cluster, verb, object, long_running: false, path })
+        let (verb, object, reduce) = (self.verb, self.object.clone(), self.reduce.clone());
+        Ok(Action { cluster, verb, object, long_running: false, path, reduce })
     }
 }
 

@@ -7,6 +7,7 @@ use super::*;
 mod list_reads;
 mod properties;
 mod queries;
+mod reduced;
 mod request_info;
 mod set_reads;
 mod verbs;

@@ -313,6 +313,7 @@ fn tunnel(number: u64) -> RemoteTunnel {
         streams_open: 5,
         version: "0.1.0".to_owned(),
         since: Some(1_700_000_001),
+        capabilities: crate::Capabilities::OWN,
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use prost::Message as _;
 
 use super::{DELTA_BYTES_MAX, DELTA_ENTRIES_MAX, PeerMessageError, SERIAL_DIGITS_MAX};
+use crate::capabilities::Capabilities;
 use crate::cluster::ClusterId;
 use crate::greeting::{Advertised, BootNonce, Certificate, SOFTWARE_BYTES_MAX, advertised, printable};
 use crate::spiffe::AgentId;
@@ -62,6 +63,8 @@ pub struct RemoteTunnel {
     pub version: String,
     /// The time at which the tunnel began, in seconds since 1970; `None` if the other server does not tell it.
     pub since: Option<u64>,
+    /// The abilities of the agent beyond the protocol's version.
+    pub capabilities: Capabilities,
 }
 
 impl PoolDelta {
@@ -151,6 +154,7 @@ impl TryFrom<PeerTunnel> for RemoteTunnel {
             streams_open: tunnel.streams,
             version: printable(&tunnel.version, SOFTWARE_BYTES_MAX),
             since: (tunnel.since > 0).then_some(tunnel.since),
+            capabilities: Capabilities::from_words(&tunnel.capabilities),
         })
     }
 }
@@ -178,6 +182,7 @@ impl From<RemoteTunnel> for PeerTunnel {
             streams: tunnel.streams_open,
             version: tunnel.version,
             since: tunnel.since.unwrap_or_default(),
+            capabilities: tunnel.capabilities.words(),
         }
     }
 }

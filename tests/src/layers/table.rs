@@ -31,6 +31,7 @@ pub const CRATES: &[Layer] = &[
             built("transport"),
             built("audit"),
             built("policy"),
+            built("summary"),
             built("records"),
             built("api-servers"),
         ],
@@ -135,6 +136,7 @@ pub const WITHOUT_CIRCLES: &[&str] = &[
     "sys",
     "proto",
     "policy",
+    "summary",
     "trust",
     "transport",
     "daemon",
@@ -154,6 +156,7 @@ pub const PRODUCTS: &[&str] = &[
     "sys",
     "proto",
     "policy",
+    "summary",
     "trust",
     "transport",
     "daemon",
@@ -190,6 +193,8 @@ pub const REFUSED: &[Refused] = &[
     Refused { krate: "proto", dependency: "hyper", why: "proto does no I/O" },
     Refused { krate: "policy", dependency: "tokio", why: "policy does no I/O" },
     Refused { krate: "policy", dependency: "hyper", why: "policy does no I/O" },
+    Refused { krate: "summary", dependency: "tokio", why: "summary does no I/O" },
+    Refused { krate: "summary", dependency: "hyper", why: "summary does no I/O" },
 ];
 
 /// Dependencies that must be nowhere in the graph, not even behind another.
@@ -268,6 +273,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
         crates: &[
             "proto",
             "policy",
+            "summary",
             "trust",
             "transport",
             "daemon",
@@ -286,6 +292,7 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
         crates: &[
             "proto",
             "policy",
+            "summary",
             "trust",
             "transport",
             "daemon",
@@ -306,8 +313,18 @@ pub const STATUS_FILES: &[&str] =
     &["tunnel-server/src/gateway/refusal.rs", "tunnel-server/src/gateway/refusal/"];
 
 /// The crates of which only [`STATUS_FILES`] may write a `Status`. People's command may read one.
-pub const WITHOUT_STATUS: &[&str] =
-    &["proto", "policy", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent", "node-lb", "fleet"];
+pub const WITHOUT_STATUS: &[&str] = &[
+    "proto",
+    "policy",
+    "summary",
+    "trust",
+    "transport",
+    "daemon",
+    "tunnel-server",
+    "tunnel-agent",
+    "node-lb",
+    "fleet",
+];
 
 /// A crate whose top-level modules form layers.
 #[derive(Debug, Clone, Copy)]

@@ -82,6 +82,7 @@ mod shutdown;
 mod slow_readers;
 mod state_files;
 mod streams;
+mod summaries;
 mod tenants;
 mod tls_passthrough;
 mod tls_resumption;

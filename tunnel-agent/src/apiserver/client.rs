@@ -70,7 +70,7 @@ pub enum UpgradeAnswer {
         connection: SwitchedConnection,
     },
     /// It declined, and the connection ends with this answer.
-    Declined(Response<ResponseBody>),
+    Declined(Box<Response<ResponseBody>>),
 }
 
 /// A connection that was upgraded to another protocol. Dropping it closes the connection.
@@ -307,9 +307,8 @@ impl ApiServer {
             self.check_credential(response.status(), &snapshot).await?;
             snapshot.target.strip_base_path(response.headers_mut());
             let lease = Lease::Dedicated(connection);
-            return Ok(UpgradeAnswer::Declined(
-                response.map(|body| ResponseBody::new(body, lease, progress)),
-            ));
+            let declined = response.map(|body| ResponseBody::new(body, lease, progress));
+            return Ok(UpgradeAnswer::Declined(Box::new(declined)));
         }
         if !protocol.is_accepted_by(response.status(), response.headers()) {
             return Err(ApiServerError::ProtocolError(

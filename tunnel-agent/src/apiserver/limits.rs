@@ -53,7 +53,8 @@ impl AnswerDeadline {
     }
 
     /// The longest time, with `head` as the default. `None` if there is no limit.
-    pub(super) fn limit(self, head: Duration) -> Option<Duration> {
+    #[must_use]
+    pub fn limit(self, head: Duration) -> Option<Duration> {
         match self {
             Self::Default => Some(head),
             Self::Within(deadline) => Some(deadline),

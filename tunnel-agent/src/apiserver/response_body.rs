@@ -24,6 +24,8 @@ pub struct ResponseBody {
     /// The request's seat, which is kept to the answer's end.
     seat: Option<Seat>,
     progress: Progress,
+    /// The text of an answer that the agent has made itself. `None` once it was taken.
+    own: Option<Bytes>,
 }
 
 /// The connection, or the slot on one, that an exchange keeps until its end.
@@ -37,11 +39,18 @@ pub(super) enum Lease {
 impl ResponseBody {
     /// The body of an answer without content.
     pub fn empty() -> Self {
-        Self { incoming: None, lease: None, seat: None, progress: Progress::default() }
+        Self { incoming: None, lease: None, seat: None, progress: Progress::default(), own: None }
+    }
+
+    /// The body of an answer that the agent has made itself.
+    pub fn of_agent(text: Vec<u8>) -> Self {
+        let mut body = Self::empty();
+        body.own = Some(text.into());
+        body
     }
 
     pub(super) fn new(incoming: Incoming, lease: Lease, progress: Progress) -> Self {
-        let mut body = Self { incoming: Some(incoming), lease: Some(lease), seat: None, progress };
+        let mut body = Self { incoming: Some(incoming), lease: Some(lease), seat: None, progress, own: None };
         if body.is_end_stream() {
             body.end();
         }
@@ -84,6 +93,9 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ApiServerError>>> {
+        if let Some(text) = self.own.take() {
+            return Poll::Ready(Some(Ok(Frame::data(text))));
+        }
         let Some(incoming) = &mut self.incoming else {
             return Poll::Ready(None);
         };
@@ -114,10 +126,13 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        self.own.is_none() && self.incoming.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
+        if let Some(text) = &self.own {
+            return SizeHint::with_exact(text.len() as u64);
+        }
         self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }

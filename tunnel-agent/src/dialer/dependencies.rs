@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use daemon::metrics::links::Links;
 use daemon::{Readiness, Scope, StateDir};
+use proto::Capabilities;
 use proto::greeting::{BootNonce, VERSIONS};
 use proto::spiffe::AgentId;
 use proto::wire::Hello;
@@ -114,6 +115,7 @@ impl SharedDialer {
             endpoints: Some(control_plane.current()),
             silence_max_ms: outage_limit
                 .map_or(0, |limit| u32::try_from(limit.as_millis()).unwrap_or(u32::MAX)),
+            capabilities: Capabilities::OWN.words(),
         }
     }
 

@@ -156,13 +156,23 @@ pub(crate) fn stream_of(
     (user, long_running): (&'static str, bool),
     errors: Log,
 ) -> DuplexStream {
+    stream_with(scope, forwarder, (user, long_running, ""), errors)
+}
+
+/// The same for a request whose list is reduced by a question.
+pub(crate) fn stream_with(
+    scope: &Scope,
+    forwarder: Forwarder,
+    (user, long_running, question): (&'static str, bool, &'static str),
+    errors: Log,
+) -> DuplexStream {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let service = service_fn(move |request| {
         let (forwarder, errors) = (forwarder.clone(), errors.clone());
         async move {
             let active = Arc::new(RequestMetrics::new("test", "kind", &[]).begin());
             let deadline = AnswerDeadline::new(long_running, 0);
-            let served = forwarder.serve(&identity(user), "id-1", deadline, request, &active).await;
+            let served = forwarder.serve(&identity(user), "id-1", deadline, question, request, &active).await;
             if let Err(error) = &served {
                 errors.add(format!("{:?}", ForwardError::code(error)));
             }

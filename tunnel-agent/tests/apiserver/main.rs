@@ -12,6 +12,7 @@ mod forwarding;
 mod load_balancing;
 mod pool;
 mod raw_http2;
+mod reducing;
 mod resend;
 mod truncation;
 mod trust;

@@ -26,6 +26,11 @@ pub enum ForwardError {
     /// The tunnel is connected and accepted no stream. Nothing was sent.
     #[error("cluster {0} takes no new request at the moment: try again")]
     NoStream(ClusterId),
+    /// The list was to be reduced, and the agent is of a version that cannot. Nothing was sent.
+    #[error(
+        "the agent of cluster {0} is of a version that makes no summaries: upgrade it, or list without tombolo-reduce"
+    )]
+    CannotReduce(ClusterId),
     /// The tunnel ended, or the stream broke, before the head of the answer.
     #[error(
         "the connection to cluster {0} was lost before it answered: the outcome of this request is not known"

@@ -141,9 +141,13 @@ impl OpenedExchange {
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
         )
-        .with_deadline(deadline);
+        .with_deadline(deadline)
+        .with_reduce(permit.action().reduce().unwrap_or_default());
         for _ in 0..ROUTES_MAX {
             let route = context.route(&cluster, wait).await?;
+            if permit.action().reduce().is_some() && !route.capabilities().reduces {
+                return Err(ForwardError::CannotReduce(cluster));
+            }
             // After the wait, which may have been long.
             entry.check_log()?;
             match route.open(&open).await {

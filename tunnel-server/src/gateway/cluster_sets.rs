@@ -16,6 +16,7 @@ mod object;
 mod outcome;
 mod pages;
 mod question;
+mod reduced;
 mod report;
 pub(super) mod resources;
 mod room;
@@ -29,6 +30,7 @@ use policy::ClusterFacts;
 use policy::action::{SetRead, SetReadKind};
 use proto::ClusterId;
 use proto::wire::Assert;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::body::AnswerBody;
@@ -40,7 +42,7 @@ use crate::forwarding::park_timeout::time_to_answer;
 use crate::identity::Caller;
 use accepted::Accepted;
 use continue_token::Position;
-use outcome::Member;
+use outcome::{Member, Outcome};
 use pages::{Page, Pages};
 use question::{Answered, Question};
 use report::Report;
@@ -68,6 +70,8 @@ pub(super) struct AdmittedSetRead {
     pub(super) caller: Caller,
     pub(super) assumed: Option<Assert>,
     pub(super) read: SetRead,
+    /// The question of a summary, if the caller wants one.
+    pub(super) question: Option<summary::Question>,
 }
 
 impl Gateway {
@@ -81,7 +85,7 @@ impl Gateway {
         admitted: &AdmittedSetRead,
         request: &Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let AdmittedSetRead { caller, assumed, read } = admitted;
+        let AdmittedSetRead { caller, assumed, read, question: reduce } = admitted;
         let _counted = self.0.limiter.enter_set_read(caller)?;
         let accepted = Accepted::of(request.headers(), read.kind()).ok_or(ClusterSetError::NotAcceptable)?;
         let (sets, target) = (&self.0.cluster_sets, read.target());
@@ -93,6 +97,10 @@ impl Gateway {
         let room = sets.room.of_read();
         let question = Question { gateway: self, peer, caller, assumed, read, accepted, request, room };
         let asked = Asked { question: &question, deadline };
+        if let Some(reduce) = reduce {
+            let answer = reduced::merge(asked.all(&clusters).await, reduce)?;
+            return answer.response(wants_all(request.headers())).map_err(Refusal::from);
+        }
         let answer = match read.kind() {
             SetReadKind::List => asked.list(&clusters, position, &bound).await?,
             SetReadKind::Name => named::merge(asked.all(&clusters).await, accepted)?,
@@ -178,6 +186,11 @@ impl Asked<'_> {
             None => Err(report.check_answered().err().unwrap_or(ClusterSetError::Absent)),
         }
     }
+}
+
+/// The list `clusters` of a body that one cluster has answered for itself.
+pub(super) fn report_of_one(cluster: &ClusterId) -> Value {
+    Report::of(&[Member::new(cluster.clone(), Outcome::Fresh(()))]).json()
 }
 
 /// The end of a read with this target.

@@ -13,12 +13,13 @@ use proto::headers::{self, HeaderError};
 use proto::upgrade_protocol::UpgradeProtocol;
 use proto::wire::Assert;
 use proto::wire::http_open::Identity;
+use summary::Question;
 use tokio::time::Instant;
 use tracing::{Span, debug, field};
 
 use super::audit::{self, AuditedBody, status_of};
 use super::body::{AnswerBody, passed, refused};
-use super::cluster_sets::AdmittedSetRead;
+use super::cluster_sets::{AdmittedSetRead, report_of_one};
 use super::connect::AdmittedDial;
 use super::connect_target::ConnectRequestError;
 use super::disconnect;
@@ -26,6 +27,7 @@ use super::guarded_body::CallerBody;
 use super::peer::Peer;
 use super::refusal::Refusal;
 use super::state::{Gateway, GatewayShared};
+use super::summaries;
 use super::upgrade_pipe::UpgradeContext;
 use super::watch::resumable::ResumableWatch;
 use crate::authz::Permit;
@@ -67,6 +69,8 @@ struct RequestOptions {
     /// True if the caller's own credential passes through to the cluster. Such a request is sent once and
     /// never waits.
     passes_through: bool,
+    /// The question by which the agent reduces the list, if the caller wants a summary.
+    question: Option<Question>,
 }
 
 impl Gateway {
@@ -245,9 +249,11 @@ impl Gateway {
                 .map_err(Refusal::from),
             ParsedRequest::ClusterSet(read) => {
                 let caller = authenticated.require_single_credential()?.clone();
-                Ok(Admitted::SetRead(Box::new(AdmittedSetRead { caller, assumed, read: *read })))
+                let question = read.reduce().map(Question::parse).transpose()?;
+                Ok(Admitted::SetRead(Box::new(AdmittedSetRead { caller, assumed, read: *read, question })))
             }
             ParsedRequest::Cluster(action) => {
+                let question = action.reduce().map(Question::parse).transpose()?;
                 let passes_through = shared.forwarding.impersonation_rules.pass_through(action.cluster());
                 let caller = match (passes_through, &assumed) {
                     (false, _) => authenticated.require_single_credential()?,
@@ -260,7 +266,7 @@ impl Gateway {
                 if let Some(credential) = authorization.as_ref().filter(|_| passes_through) {
                     request.headers_mut().insert(AUTHORIZATION, headers::secret(credential));
                 }
-                let options = RequestOptions { authorization, upgrade, passes_through };
+                let options = RequestOptions { authorization, upgrade, passes_through, question };
                 Ok(Admitted::Exchange(Box::new(AdmittedExchange { permit, exchange, options })))
             }
         }
@@ -328,7 +334,7 @@ impl Gateway {
         &self,
         peer: &Arc<Peer>,
         audited: Audited,
-        RequestOptions { authorization, upgrade, passes_through }: RequestOptions,
+        RequestOptions { authorization, upgrade, passes_through, question }: RequestOptions,
         request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let (query, now) = (audited.permit().action().path().query(), Instant::now());
@@ -339,7 +345,7 @@ impl Gateway {
         let limit_guard =
             self.0.limiter.admit(caller, action.cluster(), ExchangeKind::from_action(action, upgrade))?;
         let mut limit_guard = limit_guard.wait_for_seat().await?;
-        let context = &self.0.forwarding;
+        let (context, cluster) = (&self.0.forwarding, action.cluster().clone());
         if let Some(protocol) = upgrade {
             let again_max = if passes_through { 0 } else { send_again::SENT_AGAIN_MAX };
             let forwarding = UpgradeContext { context, wait, again_max };
@@ -349,6 +355,15 @@ impl Gateway {
             let entry = audited.entry().clone();
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
             let answer = opened.send(request.map(|body| RequestBody::of_caller(body, &entry))).await?;
+            if let Some(question) = &question {
+                return Ok(summaries::of_cluster(
+                    answer,
+                    (&cluster, &report_of_one(&cluster)),
+                    question,
+                    limit_guard,
+                )
+                .await?);
+            }
             limit_guard.response_started();
             return Ok(passed(answer, limit_guard));
         }
@@ -362,6 +377,15 @@ impl Gateway {
         } else {
             send_again::send(audited, request, context, wait).await?
         };
+        if let Some(question) = &question {
+            return Ok(summaries::of_cluster(
+                answer,
+                (&cluster, &report_of_one(&cluster)),
+                question,
+                limit_guard,
+            )
+            .await?);
+        }
         limit_guard.response_started();
         Ok(match watch {
             Some(watch) => watch.follow(answer, limit_guard),

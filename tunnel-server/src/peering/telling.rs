@@ -308,6 +308,7 @@ mod tests {
             streams_open: 10,
             version: "0.1.0".to_owned(),
             since: Some(6),
+            capabilities: proto::Capabilities::OWN,
         }
     }
 }

@@ -255,6 +255,7 @@ mod tests {
             streams_open: 0,
             version: String::new(),
             since: None,
+            capabilities: proto::Capabilities::default(),
         }
     }
 }

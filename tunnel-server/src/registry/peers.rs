@@ -404,7 +404,7 @@ fn usable_of<'t>(
 }
 
 fn told(entry: &TunnelEntry<RegisteredTunnel>) -> RemoteTunnel {
-    let RegisteredTunnel { tunnel, credential, sequence, version, .. } = &entry.tunnel;
+    let RegisteredTunnel { tunnel, credential, sequence, version, capabilities, .. } = &entry.tunnel;
     let since = entry.since.duration_since(UNIX_EPOCH).ok();
     RemoteTunnel {
         number: entry.ticket,
@@ -421,5 +421,6 @@ fn told(entry: &TunnelEntry<RegisteredTunnel>) -> RemoteTunnel {
         streams_open: tunnel.streams_open(),
         version: version.as_ref().to_owned(),
         since: since.map(|since| since.as_secs()),
+        capabilities: *capabilities,
     }
 }

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use daemon::Home;
 use policy::Target;
+use proto::Capabilities;
 use proto::greeting::Advertised;
 use proto::inquiry::StreamFate;
 use proto::session::Health;
@@ -46,12 +47,22 @@ struct OwnTunnel {
     /// The number of the tunnel among those that its process has dialed.
     sequence: u64,
     inquiry: Arc<ProcessInquiry>,
+    capabilities: Capabilities,
 }
 
 impl Route {
     pub(super) fn here(entry: &TunnelEntry<RegisteredTunnel>) -> Self {
-        let RegisteredTunnel { tunnel, home, live, advertised, sequence, inquiry, credential: _, version: _ } =
-            &entry.tunnel;
+        let RegisteredTunnel {
+            tunnel,
+            home,
+            live,
+            advertised,
+            sequence,
+            inquiry,
+            capabilities,
+            credential: _,
+            version: _,
+        } = &entry.tunnel;
         let own = OwnTunnel {
             ticket: entry.ticket,
             tunnel: tunnel.clone(),
@@ -60,6 +71,7 @@ impl Route {
             advertised: Arc::clone(advertised),
             sequence: *sequence,
             inquiry: Arc::clone(inquiry),
+            capabilities: *capabilities,
         };
         Self { agent: entry.agent.clone(), way: Way::Here(own) }
     }
@@ -216,6 +228,16 @@ impl Route {
                 advertised::has(&advertised.endpoints, target)
             }
             Way::AtPeer(tunnel) => advertised::has(&tunnel.told().advertised.endpoints, target),
+        }
+    }
+
+    /// The abilities of the agent beyond the protocol's version. Another server may choose another tunnel of the cluster than the one
+    /// that it told of, so an answer is checked as well.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        match &self.way {
+            Way::Here(own) => own.capabilities,
+            Way::AtPeer(tunnel) => tunnel.told().capabilities,
         }
     }
 

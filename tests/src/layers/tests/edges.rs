@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 20] = [
+const OURS: [&str; 21] = [
     "sys",
     "proto",
     "policy",
+    "summary",
     "trust",
     "transport",
     "daemon",

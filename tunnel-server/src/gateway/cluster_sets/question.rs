@@ -89,7 +89,7 @@ impl Question<'_> {
         let permit = self.gateway.authorize(self.caller, self.assumed.clone(), action).await?;
         let exchange = shared.exchanges.enter(&permit)?;
         let path = permit.action().path().clone();
-        let request = self.request_to(number, permit.action().cluster(), &path);
+        let request = self.request_to(number, permit.action());
         let audited = self.gateway.record(self.peer, (permit, exchange), None, &request).await?;
         let entry = audited.entry().clone();
         let terminated = entry.terminated();
@@ -156,10 +156,10 @@ impl Question<'_> {
     }
 
     /// The request that goes to one cluster. Of the caller's headers it has those that a read needs.
-    fn request_to(&self, number: usize, cluster: &ClusterId, path: &PathAndQuery) -> Request<Empty<Bytes>> {
+    fn request_to(&self, number: usize, action: &Action) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
         *request.method_mut() = Method::GET;
-        let uri = format!("/clusters/{cluster}{path}");
+        let uri = format!("/clusters/{}{}", action.cluster(), action.recorded_path());
         *request.uri_mut() = uri.parse().unwrap_or_default();
         let headers = request.headers_mut();
         let accept = match (self.read.kind(), self.request.headers().get(ACCEPT)) {

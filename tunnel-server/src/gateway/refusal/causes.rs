@@ -64,6 +64,10 @@ text_enum! {
         PartialAnswer = "PartialAnswer",
         InSeveralClusters = "InSeveralClusters",
         InNoCluster = "InNoCluster",
+        NotAQuestion = "NotAQuestion",
+        AgentCannotReduce = "AgentCannotReduce",
+        NotASummary = "NotASummary",
+        NotReduced = "NotReduced",
         NotWatchedAgain = "NotWatchedAgain",
     }
 }

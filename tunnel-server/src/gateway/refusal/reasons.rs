@@ -6,6 +6,7 @@ use policy::action::{ActionError, TARGET_BYTES_MAX};
 use proto::ClusterId;
 use proto::headers::{HEADER_BYTES_MAX, HEADERS_MAX, HeaderError};
 use proto::upgrade_protocol::UpgradeError;
+use summary::NotAQuestion;
 
 use crate::authz::{Forbidden, NotDelegated};
 use crate::dialing::DialError;
@@ -14,6 +15,7 @@ use crate::forwarding::{ForwardError, NotAParkLimit};
 use crate::gateway::cluster_sets::ClusterSetError;
 use crate::gateway::connect_target::ConnectRequestError;
 use crate::gateway::cross_origin::check::CrossOriginError;
+use crate::gateway::summary_error::SummaryError;
 use crate::identity::NotAuthenticated;
 use crate::limits::LimitExceeded;
 
@@ -63,6 +65,12 @@ pub enum Refusal {
     /// A read of a cluster set has no answer.
     #[error("{0}")]
     ClusterSet(#[from] ClusterSetError),
+    /// The question of a summary cannot be read.
+    #[error("tombolo-reduce: {0}")]
+    Question(#[from] NotAQuestion),
+    /// A summary was asked for, and the agent's answer is none.
+    #[error("{0}")]
+    Summary(#[from] SummaryError),
     /// The gateway serves its largest number of requests.
     #[error("this gateway serves as many requests as it may: try again in a second")]
     Busy,

@@ -16,6 +16,7 @@ use crate::exchanges::audit::{end_reason, end_reason_of_code};
 use crate::forwarding::ForwardError;
 use crate::gateway::cluster_sets::ClusterSetError;
 use crate::gateway::connect_target::ConnectRequestError;
+use crate::gateway::summary_error::SummaryError;
 use crate::identity::{NotAuthenticated, SubprotocolError};
 use crate::limits::LimitExceeded;
 use crate::metrics::WatchEnded;
@@ -61,6 +62,8 @@ impl Refusal {
             Self::ParkLimit(_) => refused(Cause::ParkLimitRefused, StatusCode::BAD_REQUEST),
             Self::Forward(error) => of_forwarding(error),
             Self::ClusterSet(error) => of_cluster_set(error),
+            Self::Question(_) => refused(Cause::NotAQuestion, StatusCode::BAD_REQUEST),
+            Self::Summary(error) => of_summary(error),
             Self::Busy => {
                 refused(Cause::GatewayBusy, StatusCode::TOO_MANY_REQUESTS).retry(RetryAfter::Header(SOON))
             }
@@ -82,6 +85,7 @@ fn of_forwarding(error: &ForwardError) -> RefusalFacts {
             refused(Cause::NotAsserted, StatusCode::FORBIDDEN).watch_end(WatchEnded::NotAllowed)
         }
         ForwardError::RouteError(fault) => of_route(fault),
+        ForwardError::CannotReduce(_) => refused(Cause::AgentCannotReduce, StatusCode::NOT_IMPLEMENTED),
         ForwardError::NoStream(_) => refused(Cause::ClusterBusy, StatusCode::SERVICE_UNAVAILABLE),
         ForwardError::Lost(_) => {
             failed(Cause::ClusterLost, StatusCode::GATEWAY_TIMEOUT, EndReason::AgentLost)
@@ -121,6 +125,15 @@ fn of_cluster_set(error: &ClusterSetError) -> RefusalFacts {
         ClusterSetError::Partial(_) => facts(Cause::PartialAnswer, StatusCode::GATEWAY_TIMEOUT),
         ClusterSetError::InSeveral(_) => facts(Cause::InSeveralClusters, StatusCode::CONFLICT),
         ClusterSetError::Absent => facts(Cause::InNoCluster, StatusCode::NOT_FOUND),
+    }
+}
+
+fn of_summary(error: &SummaryError) -> RefusalFacts {
+    let failed = |cause| RefusalFacts::failed(cause, StatusCode::BAD_GATEWAY, EndReason::UpstreamReset);
+    match error {
+        SummaryError::NotASummary(..) | SummaryError::NotReducing(_) => failed(Cause::NotASummary),
+        SummaryError::BrokenOff(_) => failed(Cause::ClusterLost),
+        SummaryError::NotReduced(..) | SummaryError::Sum(_) => failed(Cause::NotReduced),
     }
 }
 
@@ -299,6 +312,8 @@ fn status_of_action(fault: &ActionError) -> StatusCode {
         | ActionError::Twice(_)
         | ActionError::NotANumber(_)
         | ActionError::SetVersion
+        | ActionError::ReduceNotAList
+        | ActionError::ReduceWithPages(_)
         | ActionError::UpgradeNotHere => StatusCode::BAD_REQUEST,
     }
 }

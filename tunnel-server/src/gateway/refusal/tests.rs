@@ -10,6 +10,7 @@ use proto::headers::HeaderError;
 use proto::help::{BY_THE_GATEWAY, TROUBLESHOOTING};
 use proto::upgrade_protocol::UpgradeError;
 use proto::{AbortCode, ClusterId};
+use summary::{NotAQuestion, SumOverflow};
 use tokio::time::Instant;
 
 use super::{Refusal, RefusalCause};
@@ -21,6 +22,7 @@ use crate::forwarding::ForwardError;
 use crate::forwarding::park_timeout::{PARK_LIMIT, ParkTimeout};
 use crate::gateway::cluster_sets::{ClusterCauses, ClusterSetError};
 use crate::gateway::cross_origin::check::CrossOriginError;
+use crate::gateway::summary_error::SummaryError;
 use crate::identity::{Method, NotAuthenticated};
 use crate::limits::LimitExceeded;
 use crate::registry::RouteError;
@@ -173,6 +175,10 @@ fn sample(cause: RefusalCause) -> Option<Refusal> {
         RefusalCause::PartialAnswer => ClusterSetError::Partial(ClusterCauses::default()).into(),
         RefusalCause::InSeveralClusters => ClusterSetError::InSeveral(ClusterCauses::default()).into(),
         RefusalCause::InNoCluster => ClusterSetError::Absent.into(),
+        RefusalCause::NotAQuestion => NotAQuestion::TooLong.into(),
+        RefusalCause::AgentCannotReduce => ForwardError::CannotReduce(cluster()).into(),
+        RefusalCause::NotASummary => SummaryError::NotReducing(cluster()).into(),
+        RefusalCause::NotReduced => SummaryError::Sum(SumOverflow).into(),
         RefusalCause::NotWatchedAgain => Refusal::WatchNotResumed(cluster(), StatusCode::BAD_GATEWAY),
     })
 }

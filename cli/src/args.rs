@@ -159,7 +159,7 @@ pub(crate) enum Command {
     /// Each cluster's agent reads the list under your own identity, and sends counts, sums and a few names in place of the objects. You
     /// need the right to list them. Clusters without an answer are named, and are in no figure.
     ///
-    /// Paths are those of `kubectl wait --for=jsonpath`, without `..`: .status.phase, .spec.containers[*].image.
+    /// Paths are those of `kubectl wait --for=jsonpath`, without `..`: `.status.phase`, `.spec.containers[*].image`.
     #[command(after_long_help = examples::SUMMARIZE)]
     Summarize(Box<SummarizeArgs>),
     /// The old spelling of `tombolo cluster list`

@@ -351,40 +351,26 @@ impl Gateway {
             let forwarding = UpgradeContext { context, wait, again_max };
             return Ok(forwarding.upgrade(audited, protocol, request, limit_guard).await?);
         }
-        if passes_through {
+        let (answer, watch) = if passes_through {
             let entry = audited.entry().clone();
             let opened = OpenedExchange::open(audited, &request, context, wait).await?;
-            let answer = opened.send(request.map(|body| RequestBody::of_caller(body, &entry))).await?;
-            if let Some(question) = &question {
-                return Ok(summaries::of_cluster(
-                    answer,
-                    (&cluster, &report_of_one(&cluster)),
-                    question,
-                    limit_guard,
-                )
-                .await?);
-            }
-            limit_guard.response_started();
-            return Ok(passed(answer, limit_guard));
-        }
-        let mut watch = ResumableWatch::new(self, peer, authorization, &audited, &request);
-        let answer = if retry::is_repeatable(audited.permit(), &request) {
-            let path = match &mut watch {
-                Some(watch) => watch.begin(),
-                None => audited.permit().action().path().clone(),
-            };
-            retry::read(audited, request, path, context, wait).await?
+            (opened.send(request.map(|body| RequestBody::of_caller(body, &entry))).await?, None)
         } else {
-            send_again::send(audited, request, context, wait).await?
+            let mut watch = ResumableWatch::new(self, peer, authorization, &audited, &request);
+            let answer = if retry::is_repeatable(audited.permit(), &request) {
+                let path = match &mut watch {
+                    Some(watch) => watch.begin(),
+                    None => audited.permit().action().path().clone(),
+                };
+                retry::read(audited, request, path, context, wait).await?
+            } else {
+                send_again::send(audited, request, context, wait).await?
+            };
+            (answer, watch)
         };
         if let Some(question) = &question {
-            return Ok(summaries::of_cluster(
-                answer,
-                (&cluster, &report_of_one(&cluster)),
-                question,
-                limit_guard,
-            )
-            .await?);
+            let of = (&cluster, &report_of_one(&cluster));
+            return Ok(summaries::of_cluster(answer, of, question, limit_guard).await?);
         }
         limit_guard.response_started();
         Ok(match watch {

@@ -23,7 +23,7 @@ pub(super) async fn serve(stream: RecordedStream, connection: u64, shared: &Shar
     let (reader, mut writer) = tokio::io::split(stream);
     let mut reader = RequestReader::new(reader, shared);
     while let Some(head) = reader.head().await {
-        let plan = ResponsePlan::of(shared.script.behaviour(&head.target), shared.script.gate(&head.target));
+        let plan = ResponsePlan::of_head(&head, &shared.script);
         let request = shared.records.arrived(connection, &head);
         if matches!(plan, ResponsePlan::Deaf) {
             return shared.records.hung_up(request, cutter.gone().await);

@@ -102,8 +102,7 @@ impl Exchange {
     async fn run(mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         let (parts, body) = request.into_parts();
         let head = head(&parts);
-        let script = &self.shared.script;
-        let plan = ResponsePlan::of(script.behaviour(&head.target), script.gate(&head.target));
+        let plan = ResponsePlan::of_head(&head, &self.shared.script);
         let id = self.shared.records.arrived(self.connection, &head);
         match self.answer(body, respond, plan, &head, id).await {
             ExchangeEnd::Answered => self.shared.records.answered(id),

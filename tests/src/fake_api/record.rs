@@ -84,6 +84,12 @@ pub struct Hangup {
     pub how: String,
 }
 
+/// The number of a request that is not recorded.
+const UNRECORDED: u64 = u64::MAX;
+
+/// The media types that an agent takes when it asks for something on its own, and no caller does.
+const ACCEPTED_BY_AGENTS: &str = "application/json, application/jwk-set+json";
+
 /// The awaited event did not happen in time.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} within {limit:?}; these have arrived: {seen:?}")]
@@ -135,6 +141,11 @@ impl RecordedRequest {
 }
 
 impl Head {
+    /// Returns true if an agent asks for the version of its API server, as it does beside all requests of callers.
+    pub(super) fn is_version_for_agent(&self) -> bool {
+        self.target == "/version" && self.header("accept") == Some(ACCEPTED_BY_AGENTS)
+    }
+
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -189,7 +200,11 @@ impl Records {
         self.change(|pages| pages.streams_open_max = pages.streams_open_max.max(count));
     }
 
+    /// Records a request, and returns its number. An agent's own question for the version is no request of a trial.
     pub(super) fn arrived(&self, connection: u64, head: &Head) -> u64 {
+        if head.is_version_for_agent() {
+            return UNRECORDED;
+        }
         self.change(|pages| {
             let id = pages.requests.len() as u64;
             pages.requests.push(RecordedRequest {

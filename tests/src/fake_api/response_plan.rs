@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::broadcast;
 
-use super::behaviour::{Answer, Behaviour, Cut, Declared, Event};
+use super::behaviour::{Answer, Behaviour, BehaviourTable, Cut, Declared, Event};
 use super::gate::{Gate, Moment};
 use super::record::Head;
 use super::store::{Store, StoreFeed, StoreReply};
@@ -79,6 +79,14 @@ pub(super) enum ExchangeEnd {
 }
 
 impl ResponsePlan {
+    /// The plan for a request by the script. An agent that asks for the version on its own gets 404, whatever the script says of all paths.
+    pub(super) fn of_head(head: &Head, script: &BehaviourTable) -> Self {
+        if head.is_version_for_agent() {
+            return Self::of(Behaviour::Answer(Answer::json(404, "{}")), None);
+        }
+        Self::of(script.behaviour(&head.target), script.gate(&head.target))
+    }
+
     /// Subscribes to feeds at once, so that no event is missed after the request is recorded.
     pub(super) fn of(behaviour: Behaviour, gate: Option<Gate>) -> Self {
         let reply = match behaviour {

@@ -96,7 +96,9 @@ async fn go_parses_exactly_the_permitted_requests() {
     let log = AuditLog::of(&edge.rig);
     let mut counts = BTreeMap::<_, usize>::new();
     for (connection, line) in String::from_utf8(output.stdout).unwrap().lines().enumerate() {
-        let read: Vec<ParsedRequest> = serde_json::from_str(line).unwrap();
+        let mut read: Vec<ParsedRequest> = serde_json::from_str(line).unwrap();
+        // The agent's own question, which is no request of a caller.
+        read.retain(|request| request.target != "/version");
         let arrived: Vec<_> =
             requests.iter().filter(|request| request.connection == connection as u64).collect();
         assert_eq!(read.len(), arrived.len(), "seed {seed}: {read:#?}\n{arrived:#?}");

@@ -322,7 +322,7 @@ async fn exactly_one_credential_is_accepted_and_authorized() {
     let foreign = Authority::new("foreign").issue_user("alice", &[GROUP]);
     assert!(ask(gateway, &ca, Some(&foreign), "GET", PATH, &[]).await.is_err());
 
-    assert!(edge.fake.connections().is_empty() && other.connections().is_empty(), "not even a connection");
+    assert!(edge.fake.requests().is_empty() && other.requests().is_empty(), "nothing of them arrives");
 }
 
 async fn setup(version: HttpVersion) -> FakeEdge {

@@ -223,6 +223,8 @@ async fn refusals_of_server_and_agent_are_counted_by_reason() {
 
     assert_eq!(rig.ask_with_token("GET", "/clusters/edge-b/api", &[]).await.status, 403);
     edge.fake.refuse().await;
+    // The agents have asked for the version over theirs.
+    edge.fake.drop_connections();
     assert_eq!(rig.ask_with_token("GET", "/clusters/edge-a/api", &[]).await.status, 503);
     let mut client = TcpStream::connect(rig.gateway()).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();

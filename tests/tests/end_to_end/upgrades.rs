@@ -252,7 +252,7 @@ async fn upgrades_that_are_not_kubernetes_own_are_refused_and_reach_nobody() {
         let rest = String::from_utf8_lossy(&rest).into_owned();
         assert!(!rest.contains("HTTP/1.1"), "{lines}: a second answer: {rest}");
     }
-    assert!(edge.fake.connections().is_empty());
+    assert!(edge.fake.requests().is_empty());
 }
 
 /// A server may ignore an upgrade (RFC 9110, section 7.8). The first is what nginx sends for every request with

@@ -1,4 +1,4 @@
-//! Builds the controller from its config, and runs it.
+//! Builds the controller from its configuration, and runs it.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Listing};
 use crate::host::Host;
 use crate::leadership::Leadership;
 use crate::metrics::{self, Part};
@@ -112,21 +112,14 @@ async fn publish(config: &Config, host: &Host, readiness: &Readiness) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let asked = ask(&mut gateway, config).await;
-        let Some((access, clusters)) = lost.note(Part::Gateway, asked) else { continue };
+        let listed = gateway.list().await;
+        let Some(Listing { ca_pem, clusters }) = lost.note(Part::Gateway, listed) else { continue };
+        let access = Access { gateway: config.gateway.url.clone(), ca_pem };
         let published = profiles.publish(&access, &clusters).await;
         if lost.note(Part::Profiles, published).is_some() {
             metrics::succeeded(SystemTime::now());
         }
     }
-}
-
-async fn ask(
-    gateway: &mut Gateway,
-    config: &Config,
-) -> Result<(Access, Vec<crate::gateway::Cluster>), crate::gateway::GatewayError> {
-    let access = Access { gateway: config.gateway.url.clone(), ca_pem: gateway.ca_pem()? };
-    Ok((access, gateway.clusters().await?))
 }
 
 impl Lost {

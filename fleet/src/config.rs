@@ -1,4 +1,4 @@
-//! The config of the controller. There is no configuration file: flags win over the environment and the defaults.
+//! The configuration of the controller. There is no configuration file: flags win over the environment and the defaults.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -135,7 +135,7 @@ pub enum Credential {
     Token(PathBuf),
 }
 
-/// The config contradict each other, or one of them is wrong.
+/// The flags contradict each other, or one of them is wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The URL is none of a gateway.

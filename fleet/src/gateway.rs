@@ -62,11 +62,28 @@ struct ClusterList {
     items: Vec<Cluster>,
 }
 
+/// The answer of the gateway, and the CA that has proven who it is.
+#[derive(Debug)]
+pub struct Listing {
+    /// The CA of the gateway's certificate, PEM; `None` if it is one of the system's.
+    pub ca_pem: Option<String>,
+    /// The clusters that this caller may reach, ordered by name.
+    pub clusters: Vec<Cluster>,
+}
+
 /// The gateway, with a connection that is kept.
 pub struct Gateway {
     config: GatewayConfig,
-    /// The client, and the text of the files by which it was made.
-    client: Option<(Client, Vec<String>)>,
+    /// The client, and the texts of the files by which it was made.
+    client: Option<(Client, FileTexts)>,
+}
+
+/// The texts of the files that a client is made by. A token is read again by the client itself.
+#[derive(PartialEq, Eq)]
+struct FileTexts {
+    /// Those of the certificate and its key; none with a token.
+    certificate: Vec<String>,
+    ca_pem: Option<String>,
 }
 
 /// The gateway was not asked, or did not say which clusters there are.
@@ -92,53 +109,42 @@ pub enum GatewayError {
 }
 
 impl Gateway {
-    /// The gateway with these config. Nothing is read before the first question.
+    /// The gateway with this configuration. Nothing is read before the first question.
     #[must_use]
     pub fn new(config: GatewayConfig) -> Self {
         Self { config, client: None }
     }
 
-    /// The CA of its certificate, PEM; `None` if it is one of the system's.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn ca_pem(&self) -> Result<Option<String>, GatewayError> {
-        self.config.ca.as_deref().map(read).transpose()
-    }
-
-    /// Asks for the clusters that this caller may reach, ordered by name.
+    /// Asks for the clusters that this caller may reach.
     ///
     /// # Errors
     /// [`GatewayError`]
-    pub async fn clusters(&mut self) -> Result<Vec<Cluster>, GatewayError> {
-        let client = self.client()?;
+    pub async fn list(&mut self) -> Result<Listing, GatewayError> {
+        let files = FileTexts::read(&self.config)?;
+        let ca_pem = files.ca_pem.clone();
+        let client = self.client(files)?;
         let request = Request::get("/clusters").body(Vec::new());
         let request = request.map_err(|error| GatewayError::Client(self.config.url.clone(), error.into()))?;
         let list = client.request::<ClusterList>(request).await;
         let list = list.map_err(|error| GatewayError::NoList(self.config.url.clone(), error.into()))?;
-        ordered(list.items)
+        Ok(Listing { ca_pem, clusters: ordered(list.items)? })
     }
 
-    /// The client of before, or another one if a file has changed since. A token is read again by the client itself.
-    fn client(&mut self) -> Result<Client, GatewayError> {
-        let files: Vec<&Path> = match &self.config.credential {
-            Credential::Certificate(certificate, key) => vec![certificate, key],
-            Credential::Token(_) => vec![],
-        };
-        let files = files.into_iter().chain(self.config.ca.as_deref());
-        let texts = files.map(read).collect::<Result<Vec<_>, _>>()?;
+    /// The client of before, or another one if a file has changed since.
+    fn client(&mut self, files: FileTexts) -> Result<Client, GatewayError> {
         if let Some((client, of)) = &self.client
-            && *of == texts
+            && *of == files
         {
             return Ok(client.clone());
         }
         let refused = |error| GatewayError::Client(self.config.url.clone(), error);
-        let client = Client::try_from(self.client_config()?).map_err(|error| refused(error.into()))?;
-        self.client = Some((client.clone(), texts));
+        let config = self.client_config(files.ca_pem.as_deref())?;
+        let client = Client::try_from(config).map_err(|error| refused(error.into()))?;
+        self.client = Some((client.clone(), files));
         Ok(client)
     }
 
-    fn client_config(&self) -> Result<kube::Config, GatewayError> {
+    fn client_config(&self, ca_pem: Option<&str>) -> Result<kube::Config, GatewayError> {
         let GatewayConfig { url, ca, credential } = &self.config;
         let parsed = url.parse::<http::Uri>();
         let mut config =
@@ -147,7 +153,10 @@ impl Gateway {
         config.read_timeout = Some(READ_MAX);
         // Otherwise the time that a kept connection was idle counts, too.
         config.reset_reader_on_write = true;
-        config.root_cert = ca.as_deref().map(certificates).transpose()?;
+        config.root_cert = match (ca, ca_pem) {
+            (Some(path), Some(pem)) => Some(certificates(path, pem)?),
+            (Some(_), None) | (None, _) => None,
+        };
         let text = |path: &Path| Some(path.display().to_string());
         config.auth_info = match credential {
             Credential::Certificate(certificate, key) => AuthInfo {
@@ -158,6 +167,16 @@ impl Gateway {
             Credential::Token(file) => AuthInfo { token_file: text(file), ..AuthInfo::default() },
         };
         Ok(config)
+    }
+}
+
+impl FileTexts {
+    fn read(config: &GatewayConfig) -> Result<Self, GatewayError> {
+        let certificate = match &config.credential {
+            Credential::Certificate(certificate, key) => vec![read(certificate)?, read(key)?],
+            Credential::Token(_) => Vec::new(),
+        };
+        Ok(Self { certificate, ca_pem: config.ca.as_deref().map(read).transpose()? })
     }
 }
 
@@ -173,9 +192,8 @@ fn read(path: &Path) -> Result<String, GatewayError> {
     fs::read_to_string(path).map_err(|error| GatewayError::Read(path.to_owned(), error))
 }
 
-/// The certificates of a PEM file, DER each.
-fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, GatewayError> {
-    let text = read(path)?;
+/// The certificates in the text of a PEM file, DER each.
+fn certificates(path: &Path, text: &str) -> Result<Vec<Vec<u8>>, GatewayError> {
     let found: Vec<_> = CertificateDer::pem_slice_iter(text.as_bytes())
         .flatten()
         .map(|certificate| certificate.to_vec())
@@ -214,8 +232,8 @@ mod tests {
 
     #[test]
     fn a_file_without_a_certificate_is_named() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-
-        assert!(certificates(file.path()).unwrap_err().to_string().contains("has no certificate"));
+        assert!(
+            certificates(Path::new("ca.crt"), "").unwrap_err().to_string().contains("has no certificate")
+        );
     }
 }

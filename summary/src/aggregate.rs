@@ -15,7 +15,7 @@ pub(crate) type Key = Vec<Option<String>>;
 
 /// The aggregate of some objects for one question.
 ///
-/// What stays where there is too much is decided by an order of its own and never by the order of arrival: the first keys, the
+/// Where there is too much, an order of its own decides which entries stay, and never the order of arrival: the first keys, the
 /// greatest values, the first names. An entry that is among the first of all is among the first of any part, too. So no part drops it,
 /// and merging is associative and commutative.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::source::{Crate, Mention};
-use super::table::{RESERVED_PATHS, ReservedPath, STATUS_FILES, WITHOUT_STATUS};
+use super::table::{RESERVED_PATHS, ReservedPath, STATUS_FILES, WITHOUT_COMMAND};
 use super::{TABLE, Violation};
 
 /// A file with more lines is split.
@@ -25,7 +25,7 @@ pub fn check_names(folder: &str, krate: &Crate) -> Vec<Violation> {
                 Violation::at(&source.file, mention.line, format!("`{written}`: {}", rule.why))
             }));
         }
-        if WITHOUT_STATUS.contains(&folder) && !allowed(&source.file, STATUS_FILES) {
+        if WITHOUT_COMMAND.contains(&folder) && !allowed(&source.file, STATUS_FILES) {
             let wrong = source.strings.iter().filter(|(_, text)| writes_status(text));
             violations.extend(wrong.map(|(line, _)| {
                 let says =

@@ -151,7 +151,7 @@ pub const WITHOUT_CIRCLES: &[&str] = &[
     "sbom",
 ];
 
-/// The crates that are shipped to users.
+/// The crates that are shipped to users. People's command is the last one.
 pub const PRODUCTS: &[&str] = &[
     "sys",
     "proto",
@@ -170,6 +170,12 @@ pub const PRODUCTS: &[&str] = &[
     "fleet",
     "cli",
 ];
+
+/// The crates that are shipped to users without people's command, which may start programs and read a `Status`.
+pub const WITHOUT_COMMAND: &[&str] = match PRODUCTS.split_last() {
+    Some((_command, others)) => others,
+    None => PRODUCTS,
+};
 
 /// Dependencies that only some of our crates may name in their `Cargo.toml`.
 pub const RESERVED: &[Reserved] = &[
@@ -270,61 +276,21 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
     },
     ReservedPath {
         path: &["std", "process", "Command"],
-        crates: &[
-            "proto",
-            "policy",
-            "summary",
-            "trust",
-            "transport",
-            "daemon",
-            "audit",
-            "etcd",
-            "tunnel-server",
-            "tunnel-agent",
-            "node-lb",
-            "fleet",
-        ],
+        crates: WITHOUT_COMMAND,
         files: &[],
         why: "products start no other program",
     },
     ReservedPath {
         path: &["tokio", "process"],
-        crates: &[
-            "proto",
-            "policy",
-            "summary",
-            "trust",
-            "transport",
-            "daemon",
-            "audit",
-            "etcd",
-            "tunnel-server",
-            "tunnel-agent",
-            "node-lb",
-            "fleet",
-        ],
+        crates: WITHOUT_COMMAND,
         files: &[],
         why: "products start no other program",
     },
 ];
 
-/// The files that write a Kubernetes `Status`.
+/// The files that write a Kubernetes `Status`, of all crates in [`WITHOUT_COMMAND`].
 pub const STATUS_FILES: &[&str] =
     &["tunnel-server/src/gateway/refusal.rs", "tunnel-server/src/gateway/refusal/"];
-
-/// The crates of which only [`STATUS_FILES`] may write a `Status`. People's command may read one.
-pub const WITHOUT_STATUS: &[&str] = &[
-    "proto",
-    "policy",
-    "summary",
-    "trust",
-    "transport",
-    "daemon",
-    "tunnel-server",
-    "tunnel-agent",
-    "node-lb",
-    "fleet",
-];
 
 /// A crate whose top-level modules form layers.
 #[derive(Debug, Clone, Copy)]

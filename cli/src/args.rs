@@ -2,6 +2,7 @@
 
 mod admin_endpoint;
 mod ca;
+mod caller_credential;
 mod cluster_list;
 mod clusters;
 mod credential;
@@ -34,6 +35,7 @@ pub(crate) use ca::{
     CaCommand, CaInit, CaIntermediate, CaRotate, CaSecrets, CaShow, IssueAdmin, IssueAgent, IssueCaller,
     IssueCommand, IssuePeer, IssueProxy, IssueServer, Placement,
 };
+pub(crate) use caller_credential::CallerCredentialArgs;
 pub(crate) use cluster_list::{ClusterSort, ClustersArgs, ClustersOutput};
 pub(crate) use clusters::{
     AgentCommand, AgentList, AgentRestore, AgentRevoke, AgentsOutput, AttestationCommand, AttestationOf,
@@ -116,7 +118,7 @@ pub(crate) enum Command {
     /// as it is there.
     ///
     /// Programs keep the credential until it expires: with the certificate, or with the token if that is a JWT. Another token says
-    /// nothing of its end, so it is read again after a minute.
+    /// nothing of its end, so it is read again after a minute. In a pod the token is a projected one of its ServiceAccount.
     ///
     /// The files are found as for `tombolo kubeconfig`.
     #[command(after_long_help = examples::CREDENTIAL)]

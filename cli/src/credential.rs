@@ -72,13 +72,13 @@ struct ExecCredentialStatus {
 
 /// Reads the credential and returns the answer, as one line of JSON. Nothing, if this program was only to be copied.
 pub(crate) fn answer(args: CredentialArgs) -> Result<String, PluginError> {
-    let CredentialArgs { cert, key, token_file, install } = args;
+    let CredentialArgs { credential, install } = args;
     if let Some(path) = install {
         install_to(path)?;
         return Ok(String::new());
     }
     exec_info::check()?;
-    let credential = GatewayCredential::from_flags(cert, key, token_file);
+    let credential = GatewayCredential::from_flags(credential);
     let flags = Settings { credential, ..Settings::default() };
     let settings = flags.or(Settings::from_environment()?).or(Settings::from_file()?);
     let status = match settings.required_credential()? {

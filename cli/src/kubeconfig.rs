@@ -52,9 +52,7 @@ pub(crate) fn write(args: args::KubeconfigArgs, program: &str) -> Result<Kubecon
     let args::KubeconfigArgs {
         gateway,
         ca,
-        cert,
-        key,
-        token_file,
+        credential,
         clusters,
         cluster_sets,
         host_names,
@@ -63,7 +61,7 @@ pub(crate) fn write(args: args::KubeconfigArgs, program: &str) -> Result<Kubecon
         output,
         force,
     } = args;
-    let credential = GatewayCredential::from_flags(cert, key, token_file);
+    let credential = GatewayCredential::from_flags(credential);
     let flags = Settings { gateway, certificate_authority: ca, credential, host_suffix: host_names };
     let settings = flags.or(Settings::from_environment()?).or(Settings::from_file()?);
     let gateway = settings.required_gateway()?;

@@ -74,9 +74,7 @@ async fn serve_in(args: args::ProxyArgs, scope: &Scope) -> Result<(), ProxyError
     let args::ProxyArgs {
         gateway,
         ca,
-        cert,
-        key,
-        token_file,
+        credential,
         cluster,
         network,
         kubeconfig,
@@ -91,7 +89,7 @@ async fn serve_in(args: args::ProxyArgs, scope: &Scope) -> Result<(), ProxyError
         (None, Some(network)) => TargetScope::Network(network),
         (None, None) => return Err(ProxyError::NoDestination),
     };
-    let credential = GatewayCredential::from_flags(cert, key, token_file);
+    let credential = GatewayCredential::from_flags(credential);
     let flags = Settings { gateway, certificate_authority: ca, credential, host_suffix: None };
     let settings = flags.or(Settings::from_environment()?).or(Settings::from_file()?);
     let gateway = Arc::new(GatewayClient {

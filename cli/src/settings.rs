@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use daemon::config::{LoadError, parse_without_head, redact};
 use serde::Deserialize;
 
+use crate::args::CallerCredentialArgs;
 use crate::files::{self, ReadError};
 use crate::names::{GatewayUrl, HostSuffix, NotAGatewayUrl, NotAHost};
 
@@ -99,12 +100,8 @@ const IN_ENVIRONMENT: KeyNames = KeyNames {
 
 impl GatewayCredential {
     /// The credential of the flags. clap has checked which of them go together.
-    pub(crate) fn from_flags(
-        certificate: Option<PathBuf>,
-        key: Option<PathBuf>,
-        token_file: Option<PathBuf>,
-    ) -> Option<Self> {
-        match (certificate, key, token_file) {
+    pub(crate) fn from_flags(flags: CallerCredentialArgs) -> Option<Self> {
+        match (flags.cert, flags.key, flags.token_file) {
             (Some(certificate), Some(key), _) => Some(Self::Certificate { certificate, key }),
             (_, _, file) => file.map(Self::TokenFile),
         }

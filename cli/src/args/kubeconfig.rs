@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 use proto::ClusterId;
 
+use super::caller_credential::CallerCredentialArgs;
 use crate::names::{GatewayUrl, HostSuffix, Label};
 
 #[derive(Args)]
@@ -14,15 +15,8 @@ pub(crate) struct KubeconfigArgs {
     /// The CA certificates of the gateway (server-ca.crt)
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Your certificate for the gateway
-    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "token_file")]
-    pub(crate) cert: Option<PathBuf>,
-    /// The key of your certificate
-    #[arg(long, value_name = "FILE", requires = "cert", conflicts_with = "token_file")]
-    pub(crate) key: Option<PathBuf>,
-    /// A file with your bearer token, in place of a certificate
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) credential: CallerCredentialArgs,
     /// A cluster to reach; repeat for more
     #[arg(long = "cluster", value_name = "CLUSTER", required_unless_present = "cluster_sets")]
     pub(crate) clusters: Vec<ClusterId>,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use proto::ClusterId;
 
+use super::caller_credential::CallerCredentialArgs;
 use crate::names::{GatewayUrl, Label};
 
 #[derive(Args)]
@@ -15,15 +16,8 @@ pub(crate) struct ProxyArgs {
     /// The CA certificates of the gateway (server-ca.crt)
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Your certificate for the gateway
-    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "token_file")]
-    pub(crate) cert: Option<PathBuf>,
-    /// The key of your certificate
-    #[arg(long, value_name = "FILE", requires = "cert", conflicts_with = "token_file")]
-    pub(crate) key: Option<PathBuf>,
-    /// A file with your bearer token for the gateway, in place of a certificate
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) credential: CallerCredentialArgs,
     /// The cluster to which connections go
     #[arg(long, value_name = "CLUSTER", required_unless_present = "network")]
     pub(crate) cluster: Option<ClusterId>,
